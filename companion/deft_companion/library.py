@@ -137,7 +137,7 @@ def compiling():
     torch = sys.modules["torch"]
     # Since 2.3 in torch.compiler; since 2.1 in torch._utils; what is older is not asked.
     ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    ask = ask or getattr(torch._utils, "is_compiling", None)
+    ask = ask or getattr(getattr(torch, "_utils", None), "is_compiling", None)
     return ask is not None and ask()
 
 
