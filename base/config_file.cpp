@@ -234,6 +234,7 @@ private:
             return;
         }
         ConfigLine line;
+        line.written = name;
         line.origin = where() + section_;
         line.value = value_of(text.substr(equals + 1));
         if (name == "kill") {
@@ -250,7 +251,9 @@ private:
             name.remove_prefix(8);
         }
         line.name = name;
-        if (name == "DEFT_CONF") {
+        if (name.empty()) {
+            wrong("expects a variable behind '" + line.written + "'");
+        } else if (name == "DEFT_CONF") {
             wrong("DEFT_CONF has a meaning in the environment only");
         } else if (line.kind != ConfigLine::Kind::Set && !file_.insecure.empty()) {
             wrong("'" + shown_text(text) +

@@ -22,6 +22,7 @@ struct ConfigLine {
     enum class Kind : std::uint8_t { Set, Force, Ceiling };
     Kind kind = Kind::Set;
     std::string name;
+    std::string written;  // the name as it stands in the file: "force.DEFT_MODE", "kill"
     std::string value;
     std::string origin;  // "FILE:LINE", "FILE:LINE, section [...]"
 };

@@ -272,13 +272,14 @@ ConfigLoader::Fault ConfigLoader::force(const ConfigLine& line, ValueSource sour
         return {true, unknown(line.name, line.origin)};
     }
     if (line.value.empty() && (row->type != ValueType::Text || row->key == Key::Disable)) {
-        return {false, blamed("force." + line.name, "", line.origin) + "needs a value"};
+        return {false, blamed(line.written, "", line.origin) + "needs a value"};
     }
     const Setting before = config.setting(row->key);
     config.assign_default(*row);
     if (Fault fault = assign(line.name, line.value, source, line.origin, config);
         !fault.line.empty()) {
         config.at(*row) = before;
+        fault.line.replace(0, line.name.size(), line.written);  // "force.DEFT_MODE='3' (..."
         return fault;
     }
     Setting& now = config.at(*row);
@@ -287,7 +288,8 @@ ConfigLoader::Fault ConfigLoader::force(const ConfigLine& line, ValueSource sour
     now.origin = "forced by " + line.origin;
     // Nothing of what it was set to counts, right or wrong.
     std::erase_if(config.problems_, [&](const std::string& problem) {
-        return problem.starts_with(line.name + "='");
+        return problem.starts_with(line.name + "='") ||
+               problem.starts_with("force." + line.name + "='");
     });
     if (before.source > ValueSource::SystemFile && before.text != now.text) {
         config.overruled_.push_back(line.name + "=" + shown_text(before.text) + " (" +
@@ -299,19 +301,18 @@ ConfigLoader::Fault ConfigLoader::force(const ConfigLine& line, ValueSource sour
 
 ConfigLoader::Fault ConfigLoader::cap(const ConfigLine& line, Config& config) {
     const Variable* const row = find_variable(line.name);
-    const std::string name = "ceiling." + line.name;
     if (row == nullptr) {
         return {true, unknown(line.name, line.origin)};
     }
     if (!has_order(*row)) {
-        return {false, blamed(name, line.value, line.origin) +
+        return {false, blamed(line.written, line.value, line.origin) +
                            "has no order; only DEFT_MODE and numbers have a ceiling"};
     }
     Setting ceiling;
     const std::string wrong =
         line.value.empty() ? "needs a value" : parse_value(*row, line.value, ceiling);
     if (!wrong.empty()) {
-        return {false, blamed(name, line.value, line.origin) + wrong};
+        return {false, blamed(line.written, line.value, line.origin) + wrong};
     }
     Setting& now = config.at(*row);
     if (!exceeds(*row, now, ceiling)) {

@@ -230,7 +230,10 @@ std::string parse_real(const Variable& variable, std::string_view text, Setting&
 std::string parse_by_type(const Variable& variable, std::string_view text, Setting& setting) {
     switch (variable.type) {
         case ValueType::Text:
-            return {};
+            // What is meant for all processes of a job must not depend on a working folder.
+            return variable.key == Key::KillFile && !text.empty() && !text.starts_with('/')
+                       ? "expects a full path, which begins with /"
+                       : "";
         case ValueType::Choice:
             return parse_choice(variable, text, setting);
         case ValueType::Bool:

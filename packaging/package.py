@@ -253,6 +253,11 @@ def rpm(tree, version, machine, when, work, file):
     system.write(work / "files", when)
     listed = "\n".join(("%config(noreplace) " if path.startswith("etc/") else "") + f"/{path}"
                        for path in sorted(system.files))
+    # rpm takes away the folders that it has been told of, and leaves others behind, empty.
+    own = {f"/{parent}" for path in system.files for parent in pathlib.PurePosixPath(path).parents
+           if str(parent).startswith(("etc/deft", "usr/include/deft", "usr/share/deft",
+                                       "usr/share/doc/deft"))}
+    folders = "\n".join(f"%dir {folder}" for folder in sorted(own))
     spec = work / "deft.spec"
     spec.write_text(f"""Name: deft
 Version: {version}
@@ -269,9 +274,7 @@ cp -a {work / "files"}/. %{{buildroot}}/
 %postun -p /sbin/ldconfig
 %files
 %defattr(-,root,root)
-%dir /etc/deft
-%dir /usr/share/deft
-%dir /usr/share/doc/deft
+{folders}
 {listed}
 """)
     defines = {"_topdir": work / "top", "_buildhost": "deft", "_build_id_links": "none",

@@ -262,9 +262,8 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     sender.early_done = !options.checksum;
     sender.probe_token = &probe_token;
     sender.home = home;
-    std::snprintf(sender.name, sizeof(sender.name), "connection %016llx to %s",
-                  static_cast<unsigned long long>(hello.connection),
-                  handle.endpoints.entries[0].address.text().c_str());
+    name_connection(sender.name, hello.connection, "to",
+                    handle.endpoints.entries[0].address.text().c_str(), options.communicator);
     std::snprintf(sender.peer, sizeof(sender.peer), "%s",
                   handle.endpoints.entries[0].address.text().c_str());
     attempt.sender = std::make_unique<Sender>(sender, std::move(dialers), now);

@@ -107,9 +107,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         options.lazy_acks = !options.checked;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
-        std::snprintf(options.name, sizeof(options.name), "connection %016llx from %s",
-                      static_cast<unsigned long long>(guest.hello.connection),
-                      guest.from.text().c_str());
+        name_connection(options.name, guest.hello.connection, "from", guest.from.text().c_str(),
+                        options_.communicator);
         std::snprintf(options.peer, sizeof(options.peer), "%s", guest.from.text().c_str());
         receiver_ = std::make_unique<Receiver>(options, paths, source(std::move(guest)));
     }

@@ -2,6 +2,9 @@
 // Listening, connecting and accepting: from a 128-byte handle to a Sender and a Receiver.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +21,7 @@ namespace deft::net {
 struct ConnectionOptions {
     Nanos link_timeout = 30 * kSecond;
     const void* context = nullptr;    // NCCL's, which ends with it
+    std::uint64_t communicator = 0;   // NCCL's number of it, for messages; 0: not known
     std::size_t streams = 1;          // paths over each pair of links, as far as there is room
     std::string congestion = "auto";  // tcp/congestion.h
     std::string zerocopy = "auto";    // tcp/page_pipes.h
@@ -43,6 +47,24 @@ private:
     std::unique_ptr<Receiver> receiver_;
     ConnectionOptions options_;
 };
+
+// How messages call a connection: "connection 0123 to 10.0.0.1, communicator 0x4567". The number is
+// NCCL's (commHash), which its profilers print too. Left out where it does not fit as a whole.
+template <std::size_t size>
+void name_connection(char (&name)[size], std::uint64_t connection, const char* to_or_from,
+                     const char* peer, std::uint64_t communicator) {
+    const int length = std::snprintf(name, size, "connection %016llx %s %s",
+                                     static_cast<unsigned long long>(connection), to_or_from, peer);
+    const auto end = static_cast<std::size_t>(std::max(length, 0));
+    if (communicator == 0 || end >= size) {
+        return;
+    }
+    const int more = std::snprintf(name + end, size - end, ", communicator 0x%llx",
+                                   static_cast<unsigned long long>(communicator));
+    if (more < 0 || end + static_cast<std::size_t>(more) >= size) {
+        name[end] = '\0';
+    }
+}
 
 // The connecting side. `handle` is the caller's buffer, the same at each call: it keeps the number
 // of the attempt. Returns an ncclResult_t value; `sender` stays empty while the attempt goes on.

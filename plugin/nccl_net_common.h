@@ -110,11 +110,12 @@ inline int connect_v11(void* context, int device, void* handle, void** comm,
     return api::connect(context, device, handle, comm);
 }
 
-inline int init_with_context(void** context, deft_net_comm_config_t* config,
-                             deft_net_logger_t logger, int version) noexcept {
+inline int init_with_context(void** context, std::uint64_t communicator,
+                             deft_net_comm_config_t* config, deft_net_logger_t logger,
+                             int version) noexcept {
     const int traffic_class =
         config == nullptr ? static_cast<int>(DEFT_NET_TRAFFIC_CLASS_UNDEF) : config->trafficClass;
-    return api::init(context, traffic_class, logger, version);
+    return api::init(context, traffic_class, logger, version, communicator);
 }
 
 }  // namespace deft::net

@@ -5,9 +5,9 @@
 namespace deft::net {
 namespace {
 
-int init_v12(void** context, std::uint64_t, deft_net_comm_config_t* config,
+int init_v12(void** context, std::uint64_t communicator, deft_net_comm_config_t* config,
              deft_net_logger_t logger, deft_net_profiler_t) {
-    return init_with_context(context, config, logger, 12);
+    return init_with_context(context, communicator, config, logger, 12);
 }
 
 }  // namespace

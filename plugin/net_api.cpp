@@ -27,6 +27,7 @@ namespace {
 // One communicator's, from v11 on.
 struct Context {
     int traffic_class = DEFT_NET_TRAFFIC_CLASS_UNDEF;
+    std::uint64_t communicator = 0;  // NCCL's number of it
 };
 
 constexpr std::size_t kMaxMessage = std::size_t{1} << 30;  // test() reports sizes as int
@@ -55,6 +56,9 @@ bool switched_off() {
 ConnectionOptions connection_options(void* context, const Device& device) {
     ConnectionOptions options;
     options.context = context;
+    if (context != nullptr) {
+        options.communicator = static_cast<const Context*>(context)->communicator;
+    }
     options.link_timeout = Config::process().duration(Key::LinkTimeout).count();
     options.congestion = Config::process().text(Key::TcpCongestion);
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
@@ -188,7 +192,8 @@ int bad_argument(const char* call, const char* what) {
 
 }  // namespace
 
-int init(void** context, int traffic_class, deft_net_logger_t logger, int version) noexcept {
+int init(void** context, int traffic_class, deft_net_logger_t logger, int version,
+         std::uint64_t communicator) noexcept {
     const int result = guarded("init", [&] {
         count_call();
         LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
@@ -222,7 +227,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         // Without devices none. NCCL 2.28 ends such a plugin at once and keeps the pointer; where
         // InfiniBand cannot be used, the next network frees it once more.
         if (context != nullptr && shown > 0) {
-            *context = std::make_unique<Context>(Context{traffic_class}).release();
+            *context = std::make_unique<Context>(Context{traffic_class, communicator}).release();
         }
         return static_cast<int>(DEFT_NET_SUCCESS);
     });

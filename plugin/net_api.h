@@ -28,8 +28,10 @@ struct Properties {
     std::size_t max_bytes = 0;
 };
 
-// `context` NULL: versions without one per communicator.
-int init(void** context, int traffic_class, deft_net_logger_t logger, int version) noexcept;
+// `context` NULL: versions without one per communicator. `communicator` is NCCL's own number of it
+// (commHash), equal on all its ranks.
+int init(void** context, int traffic_class, deft_net_logger_t logger, int version,
+         std::uint64_t communicator = 0) noexcept;
 int devices(int* count) noexcept;
 int properties(int device, Properties& properties) noexcept;
 int listen(void* context, int device, void* handle, void** comm) noexcept;

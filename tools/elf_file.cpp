@@ -38,7 +38,8 @@ std::string script_interpreter(int fd) {
     if (first == text.npos) {
         return {};
     }
-    return text.substr(first, text.find_first_of(" \t\r", first) - first);
+    // A CR belongs to the name: the kernel looks for "/bin/bash\r".
+    return text.substr(first, text.find_first_of(" \t", first) - first);
 }
 
 std::string text_at(int fd, std::uint64_t offset, std::uint64_t size) {

@@ -196,8 +196,8 @@ constexpr const char* kMarkdownIntroduction[] = {
     "lowers a mode that goes further; `ceiling.NAME=value` does the same for any number "
     "(`ceiling.DEFT_STREAMS=2`). The modes stand in this order: off, observe, exact, deft, covap. "
     "Under `ceiling=deft`, covap becomes exact, because deft is no weaker covap. A ceiling also "
-    "caps what is forced. `kill=PATH` is short for `force.DEFT_KILL_FILE=PATH`. Both halves of the "
-    "library obey, so `force.DEFT_CHECKSUM=crc32c` reaches the network plugin.",
+    "caps what is forced. `kill=PATH`, with a full path, is short for `force.DEFT_KILL_FILE=PATH`. "
+    "Both halves of the library obey, so `force.DEFT_CHECKSUM=crc32c` reaches the network plugin.",
     "What `/etc/deft/deft.conf` forces or caps, no environment and no `DEFT_CONF` undoes. "
     "`DEFT_DISABLE` alone remains a job's own way out: nobody is forced to have deft. A job that "
     "asked for something else gets one WARN, from rank 0. `force.`, `ceiling` and `kill` count in "

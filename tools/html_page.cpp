@@ -27,7 +27,7 @@ p{margin:.3rem 0 .7rem;max-width:46rem}.soft{color:var(--soft)}
 .card{background:var(--card);border-radius:.4rem;padding:.6rem .8rem}
 .card b{display:block;font-size:1.5rem;line-height:1.25;font-variant-numeric:tabular-nums}
 .card span{color:var(--soft);font-size:.85rem;display:block}
-.line{display:grid;grid-template-columns:9rem 1fr 13rem;gap:.6rem;align-items:center;
+.line{display:grid;grid-template-columns:13rem 1fr 15rem;gap:.6rem;align-items:center;
 margin:.25rem 0}
 .line .value{text-align:right;font-variant-numeric:tabular-nums}
 .bar{position:relative;height:1.4rem;background:var(--card);border-radius:.2rem}
@@ -38,8 +38,9 @@ background:linear-gradient(var(--ink),var(--ink)) center/100% 2px no-repeat}
 .wait{background:repeating-linear-gradient(45deg,var(--wait) 0 6px,transparent 6px 8px),var(--wait)}
 .transfer{background:repeating-linear-gradient(90deg,var(--transfer) 0 5px,var(--card) 5px 6px)}
 .bound{background:var(--bound)}.plain{background:var(--plain)}
-.axis{display:flex;justify-content:space-between;color:var(--soft);font-size:.8rem;
-margin:0 13.6rem 0 9.6rem}
+.axis{position:relative;height:1.3rem;color:var(--soft);font-size:.8rem;white-space:nowrap;
+margin:0 15.6rem 0 13.6rem}.axis span{position:absolute;transform:translateX(-50%)}
+.axis .first{transform:none}.axis .last{transform:translateX(-100%)}
 .legend span{display:inline-block;margin-right:1.2rem}
 .legend i{display:inline-block;width:.9rem;height:.9rem;margin-right:.35rem;vertical-align:-.1rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;
@@ -73,6 +74,20 @@ const char* class_of(Colour colour) {
 
 double percent(double value) {
     return std::isfinite(value) ? std::clamp(value, 0.0, 100.0) : 0;
+}
+
+// The next of 1, 2, 5, 10, ... that is not below; 0: there is none.
+double round_step(double least) {
+    if (!(least > 0) || !std::isfinite(least)) {
+        return 0;
+    }
+    const double power = std::pow(10, std::floor(std::log10(least)));
+    for (const double factor : {1.0, 2.0, 5.0}) {
+        if (factor * power >= least) {
+            return factor * power;
+        }
+    }
+    return 10 * power;
 }
 
 bool numeric(const std::string& cell) {
@@ -146,9 +161,15 @@ std::string bars(const std::vector<Bar>& lines) {
 
 std::string axis(double most, std::string_view unit) {
     std::string text = "<div class=\"axis\">";
-    for (int quarter = 0; quarter <= 4; ++quarter) {
-        text += fmt::format("<span>{:.3g}{}</span>", most * quarter / 4,
-                            quarter == 4 ? " " + escaped(unit) : "");
+    const double step = round_step(most / 5);
+    for (int i = 0; step > 0 && i * step <= most * 1.0001; ++i) {
+        const bool last = (i + 1) * step > most * 1.0001;
+        const double place = percent(i * step / most * 100);
+        text += fmt::format("<span{} style=\"left:{:.2f}%\">{:.6g}{}</span>",
+                            i == 0       ? " class=\"first\""
+                            : place > 95 ? " class=\"last\""
+                                         : "",
+                            place, i * step, last ? " " + escaped(unit) : "");
     }
     return text + "</div>\n";
 }

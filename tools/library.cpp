@@ -187,7 +187,7 @@ std::string find_python_module() {
 std::string library_version(const std::string& path) {
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
-        return fmt::format("cannot be loaded: {}", ::dlerror());
+        return fmt::format("{}: {}", kNotLoaded, ::dlerror());
     }
     using VersionFunction = const char* (*)();
     const auto version = reinterpret_cast<VersionFunction>(::dlsym(handle, "deft_version"));

@@ -31,6 +31,9 @@ Library find_library(const std::string& wanted, const std::string& executable);
 std::string find_companion();
 std::string find_python_module();
 
+// What library_version() begins with where there is none.
+inline constexpr std::string_view kNotLoaded = "cannot be loaded";
+
 // The version the library itself states, or why it cannot be loaded ("cannot be loaded: ...").
 std::string library_version(const std::string& path);
 

@@ -251,6 +251,13 @@ int start(const RunOptions& options, Environment& environment) {
         // So says a script whose interpreter, and a program whose loader, is missing.
         const std::string file = find_in_path(name, environment.get("PATH").value_or(""));
         const ElfFile elf = read_elf(file);
+        if (elf.interpreter.ends_with('\r')) {
+            complain(
+                fmt::format("cannot execute {0}: its first line ends in CR LF; sed -i "
+                            "'s/\\r$//' {0}",
+                            file));
+            return kNotExecutable;
+        }
         if (!elf.interpreter.empty()) {
             complain(fmt::format("cannot execute {}: its {} {} does not exist", file,
                                  elf.kind == ElfFile::Kind::Script ? "interpreter" : "loader",

@@ -3,21 +3,50 @@
 lanes over one period."""
 
 import html
+import re
 
 from ..common import hosts, pages
 from . import report
 
-COLOURS = {"plain": "#777777", "observe": "#4477aa", "exact": "#4477aa", "layers": "#cc6677",
-          "deft": "#228833",  "covap": "#aa3377"}
+# Those of Okabe and Ito, as on the page of `deft report --html`; each is seen on light and on dark.
+COMPUTE, LIGHTER, WAITING, LINK, BOUND, NOW = ("#0072b2", "#8fbfdd", "#e69f00", "#7d8a92",
+                                               "#d55e00", "#111111")
+COLOURS = {"plain": "#7d8a92", "observe": "#56b4e9", "exact": "#0072b2", "layers": "#cc79a7",
+           "deft": "#009e73", "covap": "#d55e00"}
 # None is the colour of compute, of waiting, of a link or of a bound.
-BUCKETS = ("#44aa99", "#332288", "#88ccee", "#aa4499", "#117733", "#999999")
-WIDTH = 900
+BUCKETS = ("#009e73", "#cc79a7", "#b8a92f", "#7a5ea8", "#44aa99", "#a0522d")
+ROW, HIGH = 40, 18   # pixels: of a row with its name above it, and of its bar
 
 
-def _text(x, y, words, size=12, anchor="start", colour="#222222"):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
-            f'fill="{colour}">'
+def _percent(share):
+    """Across the picture, whose width is the reader's."""
+    return f"{100 * min(max(share, 0.0), 1.0):.3f}%"
+
+
+def _picture(label, height, parts):
+    return "\n".join([f'<svg height="{height}" role="img" aria-label="{label}">', *parts, "</svg>"])
+
+
+def _text(x, y, words, kind="", anchor="start"):
+    return (f'<text x="{x}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">'
             f"{html.escape(words)}</text>")
+
+
+def _names(rows):
+    return [_text(0, number * ROW + 13, name) for number, name in enumerate(rows)]
+
+
+def _upright(share, height, kind, colour=NOW, title=""):
+    x = _percent(share)
+    words = f"<title>{html.escape(title)}</title>" if title else ""
+    return (f'<line x1="{x}" y1="0" x2="{x}" y2="{height - 20}" class="{kind}" '
+            f'stroke="{colour}">{words}</line>')
+
+
+def _stretched(y, high, shape):
+    """A shape of 1000 by 100, as wide as the picture."""
+    return (f'<svg x="0" y="{y}" width="100%" height="{high}" viewBox="0 0 1000 100" '
+            f'preserveAspectRatio="none">{shape}</svg>')
 
 
 def _heading(name):
@@ -28,51 +57,56 @@ def _bucket(index):
     return BUCKETS[index % len(BUCKETS)]
 
 
-def _box(x, y, width, height, colour, title):
-    return (f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height}" '
-            f'fill="{colour}" stroke="#ffffff" '
-            f'stroke-width="0.5"><title>{html.escape(title)}</title></rect>')
+def _box(row, start, length, colour, title):
+    """`start` and `length` are shares of the picture's width."""
+    return (f'<rect x="{_percent(start)}" y="{row * ROW + 18}" '
+            f'width="{_percent(max(length, 0.001))}" height="{HIGH}" '
+            f'fill="{colour}"><title>{html.escape(title)}</title></rect>')
 
 
 def iterations(phases):
-    """An SVG of the time of every iteration, one line per run."""
-    height, left, bottom = 220, 60, 30
+    """An SVG of the time of every iteration, one line per run, and what each line is."""
+    top, high = 18, 180
     raw = {name: phase["job"]["iteration_ms"]["raw"] for name, phase in phases.items()}
     longest = max(len(times) for times in raw.values())
     most = max(max(times) for times in raw.values() if times) or 1
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" '
-             'aria-label="time of every iteration">']
-    for tick in range(5):
-        y = height - bottom - (height - bottom - 10) * tick / 4
-        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{WIDTH}" y2="{y:.1f}" stroke="#dddddd"/>')
-        parts.append(_text(left - 6, y + 4, f"{most * tick / 4:.0f} ms", 11, "end"))
+    step = _step(most, 5)
+    parts = []
+    for tick in range(int(most / step) + 1):
+        y = top + high * (1 - tick * step / most)
+        parts.append(f'<line x1="0" y1="{y:.1f}" x2="100%" y2="{y:.1f}" class="grid"/>')
+        parts.append(_text(0, y - 3, f"{tick * step:g} ms", "soft"))
     for name, times in raw.items():
-        points = " ".join(f"{left + (WIDTH - left) * index / max(1, longest - 1):.1f},"
-                          f"{height - bottom - (height - bottom - 10) * value / most:.1f}"
+        points = " ".join(f"{1000 * index / max(1, longest - 1):.1f},{100 - 100 * value / most:.2f}"
                           for index, value in enumerate(times))
-        parts.append(f'<polyline points="{points}" fill="none" '
-                     f'stroke="{COLOURS.get(name, "#000000")}" '
-                     f'stroke-width="1.5"><title>{html.escape(name)}</title></polyline>')
-    for index, name in enumerate(raw):
-        parts.append(_text(left + 150 * index, height - 6, report.NAMES[name], 13,
-                           colour=COLOURS.get(name, "#000000")))
-    return "\n".join(parts + ["</svg>"])
+        parts.append(_stretched(top, high, f'<polyline points="{points}" fill="none" '
+                                f'stroke="{COLOURS.get(name, NOW)}" stroke-width="2" '
+                                'vector-effect="non-scaling-stroke">'
+                                f"<title>{html.escape(name)}</title></polyline>"))
+    legend = "".join(f'<span><i style="background:{COLOURS.get(name, NOW)}"></i>'
+                     f"{html.escape(report.NAMES[name])}</span>" for name in raw)
+    return (f'<p class="legend">{legend}</p>\n' +
+            _picture("time of every iteration", top + high + 4, parts))
 
 
 def _median(quantiles):
     return (quantiles or {}).get("median")
 
 
-def _axis(parts, end, height, left, marks=6):
-    """Vertical lines at round times up to `end`."""
-    step = next((size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+def _step(end, marks):
+    return next((size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
                  if end / size <= marks), end / marks)
+
+
+def _axis(end, height, marks=5):
+    """Vertical lines at round times up to `end`."""
+    step, parts = _step(end, marks), []
     for number in range(int(end / step) + 1):
-        at = left + (WIDTH - left) * number * step / end
-        parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 20}" '
-                     'stroke="#dddddd"/>')
-        parts.append(_text(at, height - 6, f"{number * step:.0f} ms", 11,
-                           "middle" if at < WIDTH - 30 else "end"))
+        share = number * step / end
+        parts.append(_upright(share, height, "grid"))
+        parts.append(_text(_percent(share), height - 6, f"{number * step:.0f} ms", "soft",
+                           "start" if number == 0 else "middle" if share < 0.93 else "end"))
+    return parts
 
 
 def _bars(phase, rates):
@@ -84,8 +118,8 @@ def _bars(phase, rates):
     compute, exposed = (_median((seen.get("iterations") or {}).get(name))
                         for name in ("compute_ms", "exposed_ms"))
     if compute:
-        bars += [(0, 0, compute, "#ddaa33", f"compute, {compute:.0f} ms"),
-                 (0, compute, exposed or 0, "#eeeeee",
+        bars += [(0, 0, compute, COMPUTE, f"compute, {compute:.0f} ms"),
+                 (0, compute, exposed or 0, WAITING,
                   f"waiting for gradients, {exposed or 0:.0f} ms")]
     before = 0.0
     for index, bucket in enumerate(seen.get("buckets", [])):
@@ -100,7 +134,7 @@ def _bars(phase, rates):
     for number, (name, rate) in enumerate(links):
         sent = traffic[name]["sent"] / max(1, phase["job"]["iterations"])
         length = 8e3 * sent / hosts.rate_bits(rate) if hosts.rate_bits(rate) else 0.0
-        bars.append((2 + number, 0, length, "#4477aa",
+        bars.append((2 + number, 0, length, LINK,
                      f"{name} at {rate}: {sent / 1e6:.1f} MB an iteration, "
                      f"{length:.0f} ms at its full rate"))
     return rows, bars
@@ -110,68 +144,55 @@ def one_iteration(phase, rates, end, bound):
     """An SVG of one iteration of a run on a scale up to `end`: compute, what the job sees of its
     all-reduces, and for how long each link carries its bytes at its full rate. Medians and
     totals of the whole run."""
-    left, row = 130, 26
     rows, bars = _bars(phase, rates)
-    height = row * len(rows) + 26
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one '
-             'iteration as measured">']
-    _axis(parts, end, height, left)
-    scale = (WIDTH - left) / end
-    for number, name in enumerate(rows):
-        parts.append(_text(0, (number + 1) * row - 9, name))
+    height = ROW * len(rows) + 24
+    parts = [*_axis(end, height), *_names(rows)]
     if all(line != 0 for line, *_ in bars):
-        parts.append(_text(left + 4, row - 9, "not observed", 12, colour="#888888"))
-    parts += [_box(left + start * scale, line * row + 2, length * scale, row - 6, colour, title)
+        parts.append(_text(0, 32, "not observed", "soft"))
+    parts += [_box(line, start / end, length / end, colour, title)
               for line, start, length, colour, title in bars]
-    for at, colour, words in ((report.settled_ms(phase), "#000000", "iteration"),
-                              (bound, "#cc3311", "lower bound")):
+    for at, kind, colour, words in ((report.settled_ms(phase), "now", NOW, "iteration"),
+                                    (bound, "bound", BOUND, "lower bound")):
         if at:
-            x = left + (WIDTH - left) * min(at, end) / end
-            parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height - 20}" '
-                         f'stroke="{colour}" stroke-width="2">'
-                         f"<title>{words}, {at:.0f} ms</title></line>")
-    return "\n".join(parts + ["</svg>"])
+            parts.append(_upright(at / end, height, kind, colour, f"{words}, {at:.0f} ms"))
+    return _picture("one iteration as measured", height, parts)
 
 
 def last_iterations(phase, rates, seconds):
     """An SVG of a run's last iterations as they went, on a scale of `seconds`: what the first
     rank does, and how much of its rate each link of its host carries."""
-    left, row, activity = 130, 26, phase["activity"]
+    activity = phase["activity"]
     links = [(f"eth{link}", rate)
              for link, rate in enumerate(rates) if f"eth{link}" in activity["links"]]
-    height = row * (1 + len(links)) + 26
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="the last iterations">']
-    _axis(parts, seconds * 1e3, height, left)
-    scale = (WIDTH - left) / seconds
-    for number, name in enumerate(["compute", *(name for name, _ in links)]):
-        parts.append(_text(0, (number + 1) * row - 9, name))
+    height = ROW * (1 + len(links)) + 24
+    parts = [*_axis(seconds * 1e3, height), *_names(["compute", *(name for name, _ in links)])]
     for began, ready, over, ended in activity["iterations"]:
-        for start, end, colour, words in ((began, ready, "#ddaa33", "forward and backward"),
-                                          (ready, over, "#eeeeee", "waiting for gradients"),
-                                          (over, ended, "#eecc66", "update")):
-            parts.append(_box(left + start * scale, 2, (end - start) * scale, row - 6, colour,
+        for start, end, colour, words in ((began, ready, COMPUTE, "forward and backward"),
+                                          (ready, over, WAITING, "waiting for gradients"),
+                                          (over, ended, LIGHTER, "update")):
+            parts.append(_box(0, start / seconds, (end - start) / seconds, colour,
                               f"{words}, {1e3 * (end - start):.0f} ms"))
-        for at in (began, ended):
-            parts.append(f'<line x1="{left + at * scale:.1f}" y1="0" x2="{left + at * scale:.1f}" '
-                         f'y2="{height - 20}" stroke="#000000" stroke-dasharray="3 3"/>')
-    whole = activity["iterations"][-1][-1]
+        parts += [_upright(at / seconds, height, "dashed") for at in (began, ended)]
     for number, (name, rate) in enumerate(links, 1):
-        base, samples = (number + 1) * row - 4, activity["links"][name]
-        points = []
-        for (then, before), (now, after) in zip(samples, samples[1:]):
-            share = min(1.0,
-                        8 * (after - before) / max(now - then,
-                                                   1e-6) / (hosts.rate_bits(rate) or 1e12))
-            points += [(at, base - share * (row - 6))
-                       for at in (min(max(then, 0.0), whole), min(max(now, 0.0), whole))]
-        outline = " ".join(f"{left + at * scale:.1f},{y:.1f}"
-                           for at, y in [(0.0, base), *points, (whole, base)])
-        sent = samples[-1][1] - samples[0][1] if samples else 0
-        parts.append(f'<polygon points="{outline}" fill="#4477aa"><title>{html.escape(name)} at '
-                     f'{html.escape(str(rate))}: {sent / 1e6:.1f} MB, '
-                     f"{100 * 8 * sent / whole / (hosts.rate_bits(rate) or 1e12):.0f} % of what it "
-                     "could carry</title></polygon>")
-    return "\n".join(parts + ["</svg>"])
+        parts.append(_load(number, name, rate, activity, seconds))
+    return _picture("the last iterations", height, parts)
+
+
+def _load(row, name, rate, activity, seconds):
+    """How much of its rate a link carries over time."""
+    whole, samples = activity["iterations"][-1][-1], activity["links"][name]
+    bits = hosts.rate_bits(rate) or 1e12
+    points = [(0.0, 0.0)]
+    for (then, before), (now, after) in zip(samples, samples[1:]):
+        share = min(1.0, 8 * (after - before) / max(now - then, 1e-6) / bits)
+        points += [(min(max(then, 0.0), whole), share), (min(max(now, 0.0), whole), share)]
+    outline = " ".join(f"{1000 * at / seconds:.1f},{100 - 100 * share:.1f}"
+                       for at, share in [*points, (whole, 0.0)])
+    sent = samples[-1][1] - samples[0][1] if samples else 0
+    return _stretched(row * ROW + 18, HIGH, f'<polygon points="{outline}" fill="{LINK}"><title>'
+                      f"{html.escape(name)} at {html.escape(str(rate))}: {sent / 1e6:.1f} MB, "
+                      f"{100 * 8 * sent / whole / bits:.0f} % of what it could carry</title>"
+                      "</polygon>")
 
 
 def plan(facts, observed):
@@ -181,14 +202,9 @@ def plan(facts, observed):
     period = max(1, facts["period"]) * facts["predicted_ms"]
     end = max([period] + [transfer["finish_ms"] for transfer in facts["transfers"]])
     lanes = 1 + max((transfer["link"] for transfer in facts["transfers"]), default=0)
-    left, row = 130, 26
-    height = row * (lanes + 2) + 26
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="one period of the plan">']
-    _axis(parts, end, height, left)
-    scale = (WIDTH - left) / end
-    for number, name in enumerate(["compute", "gradients ready",
-                                   *(f"lane {lane}" for lane in range(lanes))]):
-        parts.append(_text(0, (number + 1) * row - 9, name))
+    rows = ["compute", "gradients ready", *(f"lane {lane}" for lane in range(lanes))]
+    height = ROW * len(rows) + 24
+    parts = [*_axis(end, height), *_names(rows)]
     compute = _median((observed.get("iterations") or {}).get("compute_ms")) or 0.0
     ready = [_median(bucket.get("ready_ms")) for bucket in observed.get("buckets", [])]
     ready = [value for value in ready if value is not None]
@@ -196,43 +212,65 @@ def plan(facts, observed):
     starts = facts["cycles_ms"]
     for number, start in enumerate(starts):
         following = starts[number + 1] if number + 1 < len(starts) else period
-        parts.append(_box(left + start * scale, 2,
-                          min(compute - forward, following - start) * scale, row - 6, "#ddaa33",
+        parts.append(_box(0, start / end, min(compute - forward, following - start) / end, COMPUTE,
                           "backward"))
-        parts.append(_box(left + max(start, following - forward) * scale, 2,
-                          min(forward, following - start) * scale, row - 6, "#eecc66",
+        parts.append(_box(0, max(start, following - forward) / end,
+                          min(forward, following - start) / end, LIGHTER,
                           "forward of the next iteration"))
         for index, value in enumerate(ready):
             if start + value - forward <= end:
-                parts.append(_box(left + (start + value - forward) * scale - 1, row + 4, 3, row - 8,
-                                  _bucket(index), f"bucket {index} ready, {value - forward:.0f} ms "
-                                             "after the start of backward"))
+                parts.append(_box(1, (start + value - forward) / end, 0.004, _bucket(index),
+                                  f"bucket {index} ready, {value - forward:.0f} ms after the "
+                                  "start of backward"))
     for transfer in facts["transfers"]:
-        parts.append(_box(left + transfer["start_ms"] * scale, row * (transfer["link"] + 2) + 2,
-                          (transfer["finish_ms"] - transfer["start_ms"]) * scale, row - 6,
+        parts.append(_box(transfer["link"] + 2, transfer["start_ms"] / end,
+                          (transfer["finish_ms"] - transfer["start_ms"]) / end,
                           _bucket(transfer["bucket"]),
                           f"bucket {transfer['bucket']}: {transfer['start_ms']:.1f} to "
                           f"{transfer['finish_ms']:.1f} ms"))
     for number in range(max(1, facts["period"]) + 1):
-        at = left + number * facts["predicted_ms"] * scale
-        parts.append(f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="{height - 20}" '
-                     'stroke="#000000" stroke-dasharray="3 3"/>')
-    return "\n".join(parts + ["</svg>"])
+        parts.append(_upright(number * facts["predicted_ms"] / end, height, "dashed"))
+    return _picture("one period of the plan", height, parts)
+
+
+def _cards(rows):
+    """What matters most of the comparison, for the top of the page."""
+    runs, figures = rows[0][1:], {row[0].strip(): row[1:] for row in rows[1:]}
+
+    def of(name, run):
+        return figures.get(name, ["-"] * len(runs))[run]
+
+    def others(name):
+        return ", ".join(f"{run} {figure}" for run, figure in zip(runs[1:], figures[name][1:]))
+
+    cards = [(f"Speed-up, {name}", f"{of('speed-up', run)}x",
+              f"{of('second half, median ms', run)} ms an iteration, "
+              f"bound {of('lower bound, ms', run)} ms")
+             for run, name in enumerate(runs) if run > 0]
+    for name, figure in figures.items():
+        link = re.fullmatch(r"sent by host 0 on (\w+), MB", name)
+        if link or name == "test accuracy, %":
+            what = f"Sent over {link[1]}" if link else "Test accuracy"
+            cards.append((f"{what}, {runs[0]}", f"{figure[0]} {'MB' if link else '%'}",
+                          others(name)))
+    return pages.cards(cards)
 
 
 def page(phases, rows, rates, limits, about):
     """The whole page; `rows` is the comparison as a table, the first row its head; `limits` the
     lower bounds in ms. `about`: sentences that stand above the table, the first one the verdict."""
-    body = ["<h1>deft demo</h1>", f"<p><strong>{html.escape(about[0])}</strong></p>",
-            *(f"<p>{html.escape(sentence)}</p>" for sentence in about[1:]), "<table>"]
+    body = ["<h1>deft demo</h1>",
+            f'<p class="verdict"><strong>{html.escape(about[0])}</strong></p>',
+            _cards(rows), *(f"<p>{html.escape(sentence)}</p>" for sentence in about[1:]),
+            '<div class="scroll"><table>']
     for number, row in enumerate(rows):
         cell = "th" if number == 0 else "td"
         body.append("<tr>" + "".join(f"<{cell}>{html.escape(text)}</{cell}>" for text in row) +
                     "</tr>")
-    body += ["</table>", "<h2>One iteration of each run</h2>",
+    body += ["</table></div>", "<h2>One iteration of each run</h2>",
              "<p>Medians as deft's hooks measured them, and for how long each link carries an "
-             "iteration's bytes at its full rate. Black: the iteration (second half of the run); "
-             f"red: the {html.escape(report.BOUND)}. Under a plan that delays, "
+             "iteration's bytes at its full rate. Upright line: the iteration (second half of "
+             f"the run); vermilion: the {html.escape(report.BOUND)}. Under a plan that delays, "
              "an all-reduce of the job only takes what has arrived before.</p>"]
     end = 1.05 * max([report.settled_ms(phase) for phase in phases.values()] +
                      list(limits.values()) +
@@ -247,8 +285,8 @@ def page(phases, rows, rates, limits, about):
         body += ["<h2>The last iterations of each run, as they went</h2>",
                  "<p>On the first host: what its rank does, by the host's clock, "
                  "and how much of its rate each link carries, in steps of 10 ms (full height: "
-                 "all of it). Yellow: forward and backward; grey: waiting for gradients; "
-                 "light yellow: the update.</p>"]
+                 "all of it). Blue: forward and backward; orange: waiting for gradients; "
+                 "light blue: the update.</p>"]
     longest = max((phase["activity"]["iterations"][-1][-1] for phase in shown.values()), default=0)
     for name, phase in shown.items():
         body += [f"<h3>{html.escape(_heading(name))}</h3>",

@@ -133,7 +133,7 @@ CommunicatorPin Registry::add(deft_nccl_comm_t comm, const NcclTable* table, std
     }
     entry->table = table;
     entry->hash = hash;
-    entry->serial = next_serial_.fetch_add(1);
+    entry->serial = last_serial_.fetch_add(1) + 1;
     entry->rank = rank;
     entry->nranks = nranks;
     entry->device = -1;

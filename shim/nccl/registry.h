@@ -29,9 +29,11 @@ struct Communicator {
     std::atomic<const NcclTable*> table{nullptr};  // the library that made it
     std::atomic<std::uint64_t> hash{0};            // equal on all its ranks, 0 if unknown
     std::atomic<std::uint32_t> serial{0};          // unique in this process, from 1
-    std::atomic<int> rank{-1};
-    std::atomic<int> nranks{-1};
-    std::atomic<int> device{-1};
+    // -1 until they are known; add() says so. Zero here: a table of anything else would be part of
+    // the file that every preloaded process maps.
+    std::atomic<int> rank{0};
+    std::atomic<int> nranks{0};
+    std::atomic<int> device{0};
     std::atomic<std::uint32_t> splits{0};  // so far, part of a child's hash
     std::atomic<std::uint32_t> asked{0};   // times its details were asked for
     // Calls that the job has made, by Series: the ordinal of the next.
@@ -133,7 +135,7 @@ private:
     std::array<Slot, kSlots> slots_{};
     std::array<Communicator, kCapacity> entries_{};
     std::atomic<std::size_t> size_{0};
-    std::atomic<std::uint32_t> next_serial_{1};
+    std::atomic<std::uint32_t> last_serial_{0};
     std::size_t next_entry_ = 0;
     std::atomic_flag changing_ = ATOMIC_FLAG_INIT;
 

@@ -363,6 +363,9 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
     }
     append(job_.command.handles, script.handles);
     append(job_.command.deepbinds, script.deepbinds);
+    for (const ScriptLimit& limit : script.limits) {
+        job_.command.limits.push_back(limit);
+    }
     for (const ScriptAssignment& each : script.assignments) {
         // Too late for the loader of a Python that runs already.
         if (!python || !each.name.starts_with("LD_")) {

@@ -28,12 +28,12 @@ bool is_python(std::string_view name) {
 }
 
 bool is_launcher(std::string_view name) {
-    return one_of(
-        name,
-        {"torchrun",      "accelerate",  "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun",
-         "mpiexec.hydra", "orterun",     "prterun",   "prun",       "aprun",  "jsrun",   "flux",
-         "nsys",          "ncu",         "gdb",       "strace",     "ltrace", "perf",    "valgrind",
-         "apptainer",     "singularity", "conda",     "uv",         "poetry"});
+    return one_of(name,
+                  {"torchrun", "accelerate",    "deepspeed", "horovodrun", "mpirun",      "mpiexec",
+                   "srun",     "mpiexec.hydra", "orterun",   "prterun",    "prun",        "aprun",
+                   "jsrun",    "flux",          "nsys",      "ncu",        "gdb",         "strace",
+                   "ltrace",   "perf",          "valgrind",  "apptainer",  "singularity", "conda",
+                   "uv",       "poetry",        "sbatch",    "salloc",     "qsub",        "bsub"});
 }
 
 bool likely_job(const Words& words) {

@@ -40,6 +40,12 @@ struct ProgramFacts {
     bool needs_nccl = false;      // it, or a library it is linked to, refers to NCCL
 };
 
+// `ulimit -n 256` in a script.
+struct ScriptLimit {
+    ScriptLine where;
+    std::uint64_t files = 0;
+};
+
 // What is to be run, or runs.
 struct CommandFacts {
     std::vector<std::string> words;  // empty: no command was given
@@ -52,6 +58,7 @@ struct CommandFacts {
     std::vector<ScriptLine> preload_resets;
     std::vector<ScriptLine> handles;    // lines that open NCCL or a library by handle
     std::vector<ScriptLine> deepbinds;  // lines that say RTLD_DEEPBIND
+    std::vector<ScriptLimit> limits;    // of open files
     bool python = false;
     ScriptLine python_path_reset;  // a line that sets PYTHONPATH anew; line 0: none
     std::string python_ignores;    // the option by which Python ignores PYTHONPATH or its sites
@@ -99,6 +106,7 @@ struct NcclFacts {
     std::vector<NcclCopy> copies;  // the first is the one that is used
     bool needed = false;           // the command surely uses NCCL
     std::string override_problem;  // DEFT_NCCL_LIB
+    std::string broken;            // a file in NCCL's place at which the loader gives up
 };
 
 // A variable of NCCL's own, and where it comes from.
@@ -126,6 +134,7 @@ struct SettingsFacts {
     std::vector<std::string> unwritable;         // DEFT_OUT, DEFT_LOG_FILE
     std::vector<std::string> unusable;           // what others name: "problem; remedy"
     std::string kill_file;                       // the kill switch that is there
+    int first_port = 0;                          // the lowest that this user may listen on
     std::map<std::string, std::string> other;    // variables of CUDA, PyTorch, vLLM that matter
     std::vector<std::string> unknown;            // NCCL_* that nobody knows, with a guess
     bool observer_on_path = false;               // PYTHONPATH leads Python to deft's module

@@ -118,6 +118,8 @@ void judge_room(const Facts& facts, const HostFacts& host, Diagnoses& found) {
     }
 }
 
+using Limits = std::vector<ScriptLimit>;
+
 void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
     constexpr std::uint64_t kFiles = 1024;
     if (host.files > 0 && host.files < kFiles) {
@@ -125,6 +127,14 @@ void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
                          fmt::format("ulimit -n is {}{}", host.files,
                                      host.files < 256 ? ": no connection gets a second path" : ""),
                          "RLIMIT_NOFILE", ""});
+    }
+    for (const ScriptLimit& limit : facts.command ? facts.command->limits : Limits()) {
+        if (limit.files < kFiles) {
+            found.push_back({Finding::LimitFiles,
+                             fmt::format("{}:{} sets ulimit -n to {}", limit.where.file,
+                                         limit.where.line, limit.files),
+                             limit.where.text, ""});
+        }
     }
     constexpr std::uint64_t kMemlock = std::uint64_t{64} << 20;
     if (facts.links && facts.links->rdma.use != RdmaUse::None && host.memlock > 0 &&

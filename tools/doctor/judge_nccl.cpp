@@ -71,7 +71,11 @@ void judge_nccl(const Facts& facts, Diagnoses& found) {
     if (!nccl.override_problem.empty()) {
         found.push_back({Finding::NcclLibUnusable, nccl.override_problem, "DEFT_NCCL_LIB", ""});
     }
-    if (nccl.copies.empty()) {
+    if (!nccl.broken.empty()) {
+        found.push_back({Finding::NcclMissing,
+                         nccl.broken + " is no library, and the loader ends the program there",
+                         "ELF header", "remove the file, or put NCCL in its place"});
+    } else if (nccl.copies.empty()) {
         const bool asked = facts.command && !facts.command->words.empty();
         found.push_back({nccl.needed ? Finding::NcclMissing : Finding::NcclUnknown,
                          nccl.needed ? fmt::format("{} needs NCCL, and no libnccl.so.2 is found",
@@ -79,6 +83,8 @@ void judge_nccl(const Facts& facts, Diagnoses& found) {
                          : asked     ? "no NCCL was found for this command"
                                      : "no NCCL was found on this host",
                          "LD_LIBRARY_PATH, the loader's cache, Python's packages", ""});
+    }
+    if (nccl.copies.empty()) {
         return;
     }
     judge_copy(nccl.copies.front(), found);

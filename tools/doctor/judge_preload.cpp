@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tools/doctor/judge.h"
+#include "tools/library.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -40,6 +41,13 @@ void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
     }
 }
 
+// Empty: what the table of findings says.
+std::string remedy_of(const std::string& problem) {
+    return problem.find("failed to map") == problem.npos
+               ? ""
+               : "mount its file system without noexec, or move the library";
+}
+
 // An entry that names deft's library or its guest.
 void judge_entry(const PreloadEntry& entry, Diagnoses& found) {
     if (entry.path.empty()) {
@@ -49,7 +57,7 @@ void judge_entry(const PreloadEntry& entry, Diagnoses& found) {
     } else if (!entry.problem.empty()) {
         found.push_back({Finding::PreloadUnusable,
                          fmt::format("{} names {}: {}", entry.from, entry.path, entry.problem),
-                         "ELF header", ""});
+                         "ELF header, or the loader's own word", remedy_of(entry.problem)});
     }
     if (entry.library && entry.from.starts_with("/etc/")) {
         found.push_back({Finding::PreloadHostWide,
@@ -83,6 +91,10 @@ void judge_installed(const PreloadFacts& preload, Diagnoses& found) {
     if (preload.library.empty()) {
         found.push_back({Finding::LibraryMissing, preload.library_problem,
                          "next to this command, and in its build tree", ""});
+    } else if (preload.library_version.starts_with(kNotLoaded)) {
+        found.push_back({Finding::PreloadUnusable,
+                         fmt::format("{}: {}", preload.library, preload.library_version),
+                         "the loader's own word", remedy_of(preload.library_version)});
     } else if (preload.library_version != preload.command_version) {
         found.push_back({Finding::LibraryVersion,
                          fmt::format("{} is {}, this command is {}", preload.library,

@@ -41,11 +41,13 @@ void judge_absence(const ProcessFacts& process, Diagnoses& found) {
                          fmt::format("LD_PRELOAD of the parent is {}", *process.parent_preload),
                          ""});
     } else {
-        found.push_back({Finding::PreloadNotReached,
-                         name + " uses NCCL, and runs without deft's library",
-                         process.preload ? "LD_PRELOAD=" + *process.preload
-                                         : "no LD_PRELOAD in its environment",
-                         ""});
+        found.push_back(
+            {Finding::PreloadNotReached,
+             name + (process.nccl.empty() ? " has loaded neither NCCL nor deft's library"
+                                          : " uses NCCL, and runs without deft's library"),
+             process.preload ? "LD_PRELOAD=" + *process.preload
+                             : "no LD_PRELOAD in its environment",
+             ""});
     }
 }
 

@@ -23,6 +23,15 @@ bool judge_presence(const ProgramFacts& program, Diagnoses& found) {
                          program.operand ? "the working folder" : "PATH", ""});
         return false;
     }
+    if (program.missing_interpreter.ends_with('\r')) {
+        const auto name = program.missing_interpreter.size() - 1;
+        found.push_back({Finding::InterpreterMissing,
+                         fmt::format("{}: its first line ends in CR LF, so {} with a CR behind it "
+                                     "is looked for",
+                                     program.file, program.missing_interpreter.substr(0, name)),
+                         "first line of the script", "sed -i 's/\\r$//' " + program.file});
+        return false;
+    }
     if (!program.missing_interpreter.empty()) {
         found.push_back(
             {Finding::InterpreterMissing,
@@ -84,7 +93,11 @@ void report_lines(Finding finding, const std::vector<ScriptLine>& lines, const c
     for (const ScriptLine& line : lines) {
         const std::string where =
             line.line > 0 ? fmt::format("{}:{}", line.file, line.line) : line.file;
-        found.push_back({finding, fmt::format("{} {}", where, what), line.text, ""});
+        const bool header = line.text.starts_with("#SBATCH");
+        found.push_back({finding, fmt::format("{} {}", where, what), line.text,
+                         header ? "write --export=ALL, or put deft behind it: srun deft run -- "
+                                  "COMMAND"
+                                : ""});
     }
 }
 

@@ -210,7 +210,15 @@ void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
     }
     PortRange range;
     const std::string& ports = settings.config.text(Key::Ports);
-    if (!ports.empty() && parse_ports(ports, range) && range.last - range.first + 1 < kFewPorts) {
+    const bool some = !ports.empty() && parse_ports(ports, range);
+    if (some && range.first < settings.first_port) {
+        found.push_back({Finding::PortRange,
+                         fmt::format("{} has ports below {}, which are root's",
+                                     said(settings.config, Key::Ports), settings.first_port),
+                         "/proc/sys/net/ipv4/ip_unprivileged_port_start",
+                         "name higher ones: DEFT_PORTS=42000-42999"});
+    }
+    if (some && range.last - range.first + 1 < kFewPorts) {
         found.push_back(
             {Finding::PortRange,
              fmt::format("{} has {} ports for all ranks of a host",
@@ -220,7 +228,7 @@ void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
 }
 
 void judge_tuner(const SettingsFacts& settings, Diagnoses& found) {
-    for (const char* name : {"NCCL_ALGO", "NCCL_PROTO"}) {
+    for (const char* name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"}) {
         const auto value = settings.other.find(name);
         if (value != settings.other.end() && !value->second.empty() &&
             !settings.config.is(Key::Tuner, "off")) {

@@ -30,6 +30,12 @@ bool loadable(const std::string& path) {
     return elf.kind == ElfFile::Kind::Elf && elf.this_machine && elf.dynamic_object;
 }
 
+// No ELF file, or not as much as its header. One of another machine is passed over.
+bool ends_the_search(const std::string& path) {
+    const ElfFile elf = read_elf(path);
+    return elf.kind == ElfFile::Kind::Other || elf.kind == ElfFile::Kind::Script;
+}
+
 std::string expand_origin(std::string folder, const std::string& origin) {
     for (const char* const name : {"${ORIGIN}", "$ORIGIN"}) {
         const std::string_view what = name;
@@ -40,14 +46,19 @@ std::string expand_origin(std::string folder, const std::string& origin) {
     return folder;
 }
 
-// The first folder of a list that has the library; empty: none.
-std::string in_list(const std::string& list, const std::string& name, const std::string& origin) {
+// The first folder of a list that has the library; empty: none, or what is `broken`.
+std::string in_list(const std::string& list, const std::string& name, const std::string& origin,
+                    std::string& broken) {
     for (std::size_t start = 0; !list.empty() && start <= list.size();) {
         const auto end = std::min(list.find_first_of(":;", start), list.size());
         std::string folder = expand_origin(list.substr(start, end - start), origin);
         std::string path = (folder.empty() ? "." : folder) + "/" + name;
         if (loadable(path)) {
             return path;
+        }
+        if (ends_the_search(path)) {
+            broken = path;
+            return {};
         }
         start = end + 1;
     }
@@ -74,17 +85,19 @@ LoaderSearch::Found LoaderSearch::find(const std::string& name, const ElfDynamic
         return {loadable(name) ? name : "", "its path"};
     }
     const std::string origin = folder_of(asker_path);
+    std::string broken;
+    const auto reached = [&](const std::string& path) { return !path.empty() || !broken.empty(); };
     // An RPATH counts only where there is no RUNPATH, and then before the variable.
     if (asker.runpath.empty()) {
-        if (std::string path = in_list(asker.rpath, name, origin); !path.empty()) {
-            return {path, "RPATH of " + asker_path};
+        if (std::string path = in_list(asker.rpath, name, origin, broken); reached(path)) {
+            return {path, "RPATH of " + asker_path, broken};
         }
     }
-    if (std::string path = in_list(search_path_, name, origin); !path.empty()) {
-        return {path, "LD_LIBRARY_PATH"};
+    if (std::string path = in_list(search_path_, name, origin, broken); reached(path)) {
+        return {path, "LD_LIBRARY_PATH", broken};
     }
-    if (std::string path = in_list(asker.runpath, name, origin); !path.empty()) {
-        return {path, "RUNPATH of " + asker_path};
+    if (std::string path = in_list(asker.runpath, name, origin, broken); reached(path)) {
+        return {path, "RUNPATH of " + asker_path, broken};
     }
     for (const std::string& path : cached_paths(cache_, name)) {
         if (loadable(path)) {
@@ -111,7 +124,9 @@ LoaderSearch::Closure LoaderSearch::closure(const std::string& path) const {
                 continue;
             }
             const Found found = find(name, asker.elf, asker.path);
-            if (found.path.empty()) {
+            if (!found.broken.empty()) {
+                closure.broken.push_back(found.broken);
+            } else if (found.path.empty()) {
                 closure.missing.push_back(name);
             } else {
                 closure.objects.push_back(

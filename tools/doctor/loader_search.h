@@ -21,6 +21,9 @@ public:
     struct Found {
         std::string path;  // empty: not found
         std::string by;    // "LD_LIBRARY_PATH", "RUNPATH of ./train", "the loader's cache"
+        // A file of that name that is no library: the loader ends the program there, rather than
+        // look further.
+        std::string broken = {};
     };
     // `asker` and its file: who needs the library.
     Found find(const std::string& name, const ElfDynamic& asker,
@@ -37,6 +40,7 @@ public:
     struct Closure {
         std::vector<Object> objects;
         std::vector<std::string> missing;  // names that are not found
+        std::vector<std::string> broken;   // Found::broken of each
     };
     Closure closure(const std::string& path) const;
 

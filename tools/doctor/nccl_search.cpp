@@ -82,6 +82,12 @@ void add_packages(const fs::path& lib, const std::string& version,
     folders.insert(folders.end(), found.begin(), found.end());
 }
 
+// NCCL is linked into it, and no symbol says so.
+bool holds_hidden_nccl(const LoaderSearch::Object& object) {
+    const bool system = object.path.starts_with("/lib") || object.path.starts_with("/usr/lib");
+    return !system && !object.elf.imports_nccl && read_elf_dynamic(object.path, true).holds_nccl;
+}
+
 class Search {
 public:
     Search(const Job& job, std::vector<std::string>& started)
@@ -157,12 +163,17 @@ private:
             if (object.elf.is_deft) {
                 continue;
             }
-            if (object.elf.exports_nccl || (main && read_elf_dynamic(path, true).holds_nccl)) {
+            if (object.elf.exports_nccl || holds_hidden_nccl(object)) {
                 add(object.path, main ? "linked into it"
                                       : fmt::format("{} needs it; found by {}", path, object.by));
             }
             if (object.elf.imports_nccl) {
                 facts_.needed = true;
+            }
+        }
+        for (const std::string& file : closure.broken) {
+            if (fs::path(file).filename().string().starts_with("libnccl.so")) {
+                facts_.broken = file;
             }
         }
         for (const std::string& name : closure.missing) {

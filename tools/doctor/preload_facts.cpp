@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "base/build_version.h"
 #include "tools/doctor/loader_search.h"
@@ -62,6 +63,9 @@ PreloadEntry read_entry(const std::string& name, const char* from, const LoaderS
     const std::string opened = entry.library ? entry.path : folder + std::string(kLibraryName);
     if (::access(opened.c_str(), R_OK) == 0) {
         entry.version = library_version(opened);
+        if (entry.version.starts_with(kNotLoaded)) {
+            entry.problem = std::exchange(entry.version, "");
+        }
     }
     return entry;
 }

@@ -44,7 +44,7 @@ std::string missing_behind_env(const std::string& path, const std::string& searc
     if (rest.starts_with("-")) {
         return {};
     }
-    const std::string name = rest.substr(0, rest.find_first_of(" \t\r"));
+    const std::string name = rest.substr(0, rest.find_first_of(" \t"));
     return find_in_path(name, search).empty() ? name : "";
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 namespace deft::tools::doctor {
 namespace {
@@ -125,6 +126,11 @@ public:
     explicit ShellScript(const std::string& file) : file_(file) {}
 
     void line(int number, std::string_view text) {
+        // Slurm reads such a line, whatever the shell makes of it.
+        if (text.starts_with("#SBATCH") && has(text, "--export=") && !has(text, "ALL") &&
+            !has(text, "LD_PRELOAD")) {
+            found_.preload_resets.push_back({file_, number, std::string(text)});
+        }
         for (std::vector<std::string>& words : shell_commands(text)) {
             command(number, std::string(text), std::move(words));
         }
@@ -173,13 +179,23 @@ private:
                     assign(number, text, words[i]);
                 } else if (away && words[i] == "PYTHONPATH") {
                     found_.python_path_resets.push_back({file_, number, text});
-                } else if (away && words[i] == "LD_PRELOAD") {
+                } else if (away && (words[i] == "LD_PRELOAD" || words[i].starts_with("${!LD"))) {
                     found_.preload_resets.push_back({file_, number, text});
                 }
             }
             return true;
         }
         return false;
+    }
+    // `ulimit -n 256`, -Sn and -Hn too.
+    void note_limit(int number, const std::string& text, const std::vector<std::string>& words) {
+        for (std::size_t i = 1; words.front() == "ulimit" && i + 1 < words.size(); ++i) {
+            const bool digits = words[i + 1].find_first_not_of("0123456789") == std::string::npos;
+            if (words[i].starts_with('-') && words[i].ends_with('n') && digits) {
+                found_.limits.push_back(
+                    {{file_, number, text}, std::strtoull(words[i + 1].c_str(), nullptr, 10)});
+            }
+        }
     }
     static bool keyword(const std::string& word) {
         return word == "then" || word == "do" || word == "else" || word == "if" ||
@@ -208,12 +224,18 @@ private:
         if (words.empty() || builtin(number, text, words)) {
             return;
         }
+        note_limit(number, text, words);
         const auto unset = std::find(words.begin(), words.end(), "LD_PRELOAD");
         if (words.front().ends_with("env") && unset != words.end() && unset != words.begin() &&
             *(unset - 1) == "-u") {
             found_.preload_resets.push_back({file_, number, text});
         }
-        if (words.front().ends_with("deft") && words.size() > 1 && words[1] == "run") {
+        // Behind a launcher too: `srun deft run -- ./train`.
+        const auto ours = std::adjacent_find(words.begin(), words.end(),
+                                             [](const std::string& one, const std::string& next) {
+                                                 return one.ends_with("deft") && next == "run";
+                                             });
+        if (ours != words.end()) {
             put_back_ = number;
         }
         found_.commands.push_back({std::move(words), number, exec});
@@ -267,6 +289,9 @@ bool resets_variable(std::string_view line) {
 
 // A child with an environment of its own.
 bool starts_without(std::string_view line) {
+    if (line.starts_with("os.environ.clear()")) {
+        return true;
+    }
     const bool starts = has(line, "subprocess") || has(line, "Popen(") || has(line, "run(") ||
                         has(line, "call(") || has(line, "exec");
     return starts && has(line, "env={") && !has(line, "environ") && !has(line, "**");

@@ -27,6 +27,7 @@ struct ScriptText {
     std::vector<ScriptLine> python_path_resets;
     std::vector<ScriptLine> handles;
     std::vector<ScriptLine> deepbinds;
+    std::vector<ScriptLimit> limits;
     std::vector<ScriptAssignment> assignments;  // that the job sees
     std::vector<ScriptCommand> commands;        // of a shell script
 };

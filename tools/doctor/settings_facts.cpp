@@ -101,9 +101,12 @@ SettingsFacts read_settings(const Job& job) {
     if (!off) {
         read_files(config, facts);
     }
+    if (::geteuid() != 0) {
+        facts.first_port = read_number("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024);
+    }
     for (const char* name :
          {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT",
-          "TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO"}) {
+          "TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"}) {
         if (const auto value = job.environment.get(name)) {
             facts.other[name] = *value;
         }

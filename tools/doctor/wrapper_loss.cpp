@@ -21,6 +21,20 @@ bool has(const Words& words, std::initializer_list<std::string_view> names) {
     });
 }
 
+// The words before the command of a wrapper; those in `with_value` have a word of their own.
+Words options_of(const Words& words, std::initializer_list<std::string_view> with_value) {
+    Words options;
+    for (std::size_t i = 1; i < words.size() && words[i].starts_with('-'); ++i) {
+        options.push_back(words[i]);
+        i += std::find(with_value.begin(), with_value.end(), words[i]) != with_value.end() ? 1 : 0;
+    }
+    return options;
+}
+
+bool has_word(const Words& words, std::string_view word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 bool mentions(const Words& words, std::string_view text) {
     return std::any_of(words.begin(), words.end(),
                        [&](const std::string& word) { return word.find(text) != word.npos; });
@@ -90,6 +104,57 @@ std::string batch_loss(const Words& words, std::string_view name) {
     return {};
 }
 
+// PBS and Grid Engine hand on what -V or -v says.
+std::string qsub_loss(const Words& words) {
+    if (has(words, {"-V"}) || mentions(words, "LD_PRELOAD")) {
+        return {};
+    }
+    return "qsub without -V hands on no environment, so the job runs without deft; put deft into "
+           "the script: deft run -- COMMAND (or qsub -V)";
+}
+
+std::string parallel_loss(const Words& words) {
+    const Words options = options_of(words, {"-j", "-a", "-S", "-n", "--jobs"});
+    const bool elsewhere = has(options, {"-S", "--sshlogin", "--slf", "--sshloginfile"});
+    if (!elsewhere || mentions(words, "LD_PRELOAD")) {
+        return {};
+    }
+    return "parallel hands no environment to other hosts, so its command runs without deft; put "
+           "deft behind it: parallel ... deft run -- COMMAND";
+}
+
+// Programs that start their command in a place of its own, with an environment of its own.
+struct Clean {
+    std::string_view name, option;  // without an option: always
+    std::string_view form;
+};
+constexpr Clean kClean[] = {
+    {"bwrap", "--clearenv", "bwrap ..."},
+    {"nix-shell", "--pure", "nix-shell --pure ... --run 'deft run -- COMMAND'"},
+    {"guix", "--pure", "guix shell --pure ... --"},
+    {"flux", "--env=-*", "flux run ..."},
+    {"tmux", "new-session", "tmux new-session"},
+    {"tmux", "new", "tmux new"},
+    {"tmux", "new-window", "tmux new-window"},
+    {"machinectl", "shell", "machinectl shell NAME"},
+    {"firejail", "", "firejail"},
+};
+
+std::string clean_loss(const Words& words, std::string_view name) {
+    for (const Clean& each : kClean) {
+        if (each.name != name || !(each.option.empty() || has_word(words, each.option))) {
+            continue;
+        }
+        const bool whole = each.form.ends_with('\'');
+        return fmt::format(
+            "{}{}{} hands on no LD_PRELOAD, so its command runs without deft; put "
+            "deft behind it: {}{}",
+            name, each.option.empty() ? "" : " ", each.option, each.form,
+            whole ? "" : " deft run -- COMMAND");
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string wrapper_loss(const Words& command) {
@@ -115,9 +180,11 @@ std::string wrapper_loss(const Words& command) {
     if (name == "sbatch" || name == "salloc") {
         return batch_loss(command, name);
     }
-    if (name == "bwrap" && has(command, {"--clearenv"})) {
-        return "bwrap --clearenv clears the environment, so its command runs without deft; put "
-               "deft behind it: bwrap ... deft run -- COMMAND";
+    if (name == "qsub") {
+        return qsub_loss(command);
+    }
+    if (name == "parallel") {
+        return parallel_loss(command);
     }
     if (name == "deepspeed" && has(command, {"--hostfile", "-H"})) {
         return "deepspeed hands no LD_PRELOAD to other hosts, so ranks there run without deft; "
@@ -127,7 +194,7 @@ std::string wrapper_loss(const Words& command) {
         return "chroot's command finds no library outside of its new root, so it runs without "
                "deft; install deft there, and put it behind: chroot ROOT deft run -- COMMAND";
     }
-    return {};
+    return clean_loss(command, name);
 }
 
 std::string container_doubt(const Words& command) {
@@ -147,6 +214,14 @@ std::string container_doubt(const Words& command) {
                "a mount has it; mount the library's folder (--container-mounts), or install deft "
                "in "
                "the image and put deft behind it: srun ... deft run -- COMMAND";
+    }
+    const bool mounts = name == "nsenter" && has(options_of(command, {"-t", "-S", "-G"}),
+                                                 {"-m", "-a", "--mount", "--all"});
+    if (name == "ch-run" || mounts) {
+        return fmt::format(
+            "{} keeps LD_PRELOAD, but the library is not in the container unless its image or a "
+            "mount has it; install deft there, and put deft behind it: {} ... deft run -- COMMAND",
+            name, name);
     }
     if (mentions(command, "LD_PRELOAD") &&
         (name == "docker" || name == "podman" || name == "nerdctl" || name == "enroot")) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "deft/abi/net.h"
@@ -308,6 +309,45 @@ TEST_P(Abi, Version11) {
 TEST_P(Abi, Version12) {
     check_properties<ncclNetPlugin_v12, deft_net_props_v12_t>();
     run_version<ncclNetPlugin_v12>(12);
+}
+
+// A job has many communicators, and a line about one of their connections says which.
+TEST_P(Abi, ALineNamesNcclsCommunicator) {
+    Calls<ncclNetPlugin_v12> calls;
+    ASSERT_EQ(calls.init(), 0);
+    char handle[DEFT_NET_HANDLE_MAXSIZE] = "";
+    void* listener = nullptr;
+    ASSERT_EQ(calls.listen(handle, &listener), 0);
+    void* send = nullptr;
+    void* receive = nullptr;
+    const Nanos deadline = steady_now() + kPatience;
+    while ((send == nullptr || receive == nullptr) && steady_now() < deadline) {
+        ASSERT_EQ(send == nullptr ? calls.connect(handle, &send) : 0, 0);
+        ASSERT_EQ(receive == nullptr ? calls.accept(listener, &receive) : 0, 0);
+    }
+    ASSERT_TRUE(send != nullptr && receive != nullptr);
+    // A message that is larger than its buffer ends the connection.
+    ::testing::internal::CaptureStderr();
+    std::vector<std::byte> out(64), in(8);
+    void* sent = nullptr;
+    void* received = nullptr;
+    int failed = 0, done = 0;
+    while (failed == 0 && done == 0 && steady_now() < deadline) {
+        failed = sent == nullptr ? calls.isend(send, out.data(), out.size(), &sent) : 0;
+        failed = failed == 0 && received == nullptr
+                     ? calls.irecv(receive, in.data(), in.size(), &received)
+                     : failed;
+        failed = failed == 0 && received != nullptr
+                     ? ncclNetPlugin_v12.test(received, &done, nullptr)
+                     : failed;
+    }
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(failed, 0);
+    EXPECT_NE(said.find(", communicator 0x1: "), said.npos) << said;
+    EXPECT_EQ(ncclNetPlugin_v12.closeListen(listener), 0);
+    EXPECT_EQ(ncclNetPlugin_v12.closeSend(send), 0);
+    EXPECT_EQ(ncclNetPlugin_v12.closeRecv(receive), 0);
+    EXPECT_EQ(calls.finalize(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, Abi, ::testing::Values(1, 2, 4));

@@ -25,7 +25,7 @@ MISSING = 3   # the demo's exit code where the machine lacks something
 
 # What every picture of the page holds, in pixels.
 PICTURES = """
-return [...document.querySelectorAll('svg')].map(svg => {
+return [...document.querySelectorAll('svg[role=img]')].map(svg => {
     const box = e => {
         const r = e.getBoundingClientRect()
         return [r.left, r.top, r.right, r.bottom]
@@ -99,12 +99,32 @@ class Page(unittest.TestCase):
                     self.assertFalse(overlap(box, another),
                                      f"{picture['name']}: '{text}' and '{other}'")
 
-    def test_a_narrow_window_needs_no_scrolling_sideways(self):
-        self.addCleanup(self.browser.set_window_size, 1200, 1000)
-        self.browser.set_window_size(700, 1000)
-        wide, window = self.browser.execute_script("return [document.documentElement.scrollWidth, "
-                                                   "window.innerWidth]")
-        self.assertLessEqual(wide, window)
+    def show(self, width, scheme, height=1000):
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+            "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+
+    def test_phone_and_desk_light_and_dark(self):
+        self.addCleanup(self.browser.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
+        colours = set()
+        for width in (400, 1400):
+            for scheme in ("light", "dark"):
+                with self.subTest(width=width, scheme=scheme):
+                    self.show(width, scheme)
+                    wide, high, cards, colour = self.browser.execute_script(
+                        "const e = document.documentElement; return [e.scrollWidth, "
+                        "e.scrollHeight, document.querySelector('.cards')"
+                        ".getBoundingClientRect().top, getComputedStyle(document.body)"
+                        ".backgroundColor]")
+                    self.assertLessEqual(wide, width, "nothing has to be scrolled sideways")
+                    self.assertLess(cards, 500, "figures that matter come first")
+                    colours.add(colour)
+                    if folder := os.environ.get("DEFT_SCREENSHOTS"):
+                        self.show(width, scheme, high)
+                        self.browser.save_screenshot(
+                            os.path.join(folder, f"demo-{width}-{scheme}.png"))
+        self.assertEqual(len(colours), 2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import shlex
 import sys
 import unittest
 
-from doctor_support import DEFT, DoctorTest, needs_mounts, needs_network
+from doctor_support import DEFT, LIBRARY, DoctorTest, can, needs_mounts, needs_network
 
 # Two hosts with two links, 10.1.0.x and 10.1.1.x: this one and the process $far.
 HOSTS = """wait_until() {
@@ -214,6 +214,26 @@ class Limits(DoctorTest):
     def test_shared_memory(self):
         self.first("shm-small", "warning", "64 MiB",
                    inside=two_hosts("mount -t tmpfs -o size=64m none /dev/shm"))
+
+    @needs_mounts
+    def test_a_file_system_without_exec(self):
+        (self.folder / "noexec").mkdir()
+        path = self.folder / "noexec/libnccl-net-deft.so"
+        self.first("preload-unusable", "error", str(path), "failed to map", "noexec",
+                   inside=self.mounted(f"mount -t tmpfs -o noexec none {path.parent}\n"
+                                       f"cp {shlex.quote(LIBRARY)} {path}\n"
+                                       f"export LD_PRELOAD={path} NCCL_NET_PLUGIN=deft"))
+
+    @unittest.skipUnless(os.geteuid() == 0 and can("setpriv", "--reuid", "65534", "true"),
+                         "not root, or no setpriv")
+    def test_ports_of_root(self):
+        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", encoding="utf-8") as start:
+            first = int(start.read())
+        self.folder.chmod(0o755)
+        if first > 1:
+            self.first("port-range", "warning", f"ports below {first}", "which are root's",
+                       env={"DEFT_PORTS": f"{first - 1}-60000"},
+                       inside=("setpriv", "--reuid", "65534", "--clear-groups"))
 
     @needs_mounts
     def test_the_operators_file(self):

@@ -41,6 +41,10 @@ class Programs(DoctorTest):
         self.first("interpreter-missing", "error", "/opt/no/python", arguments=("--", script))
         script = self.script("job", "#!/usr/bin/env no-python\n")
         self.first("interpreter-missing", "error", "no-python", arguments=("--", script))
+        for line in ("#!/bin/sh\r\n", "#!/usr/bin/env sh\r\n"):  # written on Windows
+            script = self.script("job", line + "true\r\n")
+            self.first("interpreter-missing", "error", "CR LF", "sh with a CR",
+                       arguments=("--", script))
 
     @unittest.skipIf(STATIC_PROBE is None, "no static programs here")
     def test_static(self):
@@ -98,11 +102,18 @@ class Programs(DoctorTest):
         for text, place in (("#!/bin/sh\nunset LD_PRELOAD\nexec true\n", ":2"),
                             ("#!/bin/sh\n\nLD_PRELOAD=/opt/x.so exec true\n", ":3"),
                             ("#!/bin/sh\nexec env LD_PRELOAD=/opt/x.so true\n", ":2"),
+                            ("#!/bin/sh\n#SBATCH --export=NONE\nsrun true\n", ":2"),
+                            ("#!/usr/bin/env python3\nimport os\n"
+                             "os.environ.clear()\n", ":3"),
                             ("#!/usr/bin/env python3\nimport os\n"
                              "os.environ.pop('LD_PRELOAD', None)\n", ":3")):
             with self.subTest(text=text):
                 script = self.script("job", text)
                 self.first("preload-reset", "error", script + place, arguments=("--", script))
+        self.script("sbatch", "#!/bin/sh\n")
+        script = self.script("job.slurm", "#!/bin/sh\n#SBATCH --export=NONE\nsrun true\n")
+        self.first("preload-reset", "error", script + ":2", "--export=ALL",
+                   arguments=("--", "sbatch", script), env={"PATH": f"{self.folder}:/usr/bin:/bin"})
         inner = self.script("inner.sh", "#!/bin/sh\nexport LD_PRELOAD=\n")
         outer = self.script("outer.sh", f"#!/bin/sh\n. {inner}\ntrue\n")
         self.first("preload-reset", "error", inner + ":2", arguments=("--", outer))
@@ -115,6 +126,8 @@ class Programs(DoctorTest):
         script = self.script("job.sh", "#!/bin/sh\nDEFT_MODE=of exec true\n")
         self.assertIn(f"{script}:2", self.first("setting-wrong", "error", "DEFT_MODE",
                                                 arguments=("--", script)))
+        script = self.script("job.sh", "#!/bin/sh\nulimit -n 256\nexec true\n")
+        self.first("limit-files", "warning", f"{script}:2", arguments=("--", script))
         self.first("switched-off", "error", "DEFT_MODE=off",
                    arguments=("--", "deft", "run", "--mode", "off", "--", "true"))
         script = self.write("train.py", "import os\nos.environ['NCCL_NET_PLUGIN'] = 'none'\n")
@@ -168,6 +181,24 @@ class Nccl(DoctorTest):
         program = self.compile("train", "int ncclAllReduce(void) { return 0; } "
                                "int main(void) { return 0; }", "-rdynamic")
         self.first("nccl-static", "warning", program, arguments=("--", program))
+        # Linked into one of the program's libraries, and no symbol says so.
+        library = self.compile("libcuda-part.so", "int part(void) { return 0; } "
+                               'const char text[] = "NCCL version 2.20.5+cuda12.4";',
+                               "-shared", "-fPIC")
+        program = self.compile("train", "int part(void); int main(void) { return part(); }",
+                               library, f"-Wl,-rpath,{self.folder}")
+        self.first("nccl-static", "warning", "2.20.5", library, arguments=("--", program))
+
+    def test_a_file_in_its_place(self):
+        program = self.linked(22809, f"-Wl,-rpath,{self.folder}/nccl")
+        (self.folder / "early").mkdir()
+        broken = self.write("early/libnccl.so.2", "version https://git-lfs.github.com/spec/v1\n")
+        self.first("nccl-missing", "error", broken, arguments=("--", program),
+                   env={"LD_LIBRARY_PATH": f"{self.folder}/early"})
+        # As the loader does.
+        said = subprocess.run([program], capture_output=True, text=True,
+                              env={"LD_LIBRARY_PATH": f"{self.folder}/early"})
+        self.assertIn(broken, said.stderr)
 
     def test_a_message_about_a_version_is_no_nccl(self):
         program = self.compile("train", 'const char text[] = "it requires NCCL version 2.27.0 or '
@@ -232,6 +263,13 @@ int main(void) { volatile int no = 0; if (no) ncclAllReduce(); puts("up"); fflus
     def program(self):
         library = self.nccl(22809)
         return self.compile("train", self.SOURCE, library, f"-Wl,-rpath,{self.folder}/nccl")
+
+    def test_without_nccl(self):
+        program = self.compile("idle", '#include <stdio.h>\nint main(void) { puts("up"); '
+                               "fflush(stdout); return getchar(); }")
+        process = self.start(program)
+        self.first("preload-not-reached", "error", "neither NCCL nor",
+                   arguments=("--pid", str(process.pid)))
 
     def test_there_is_none(self):
         self.first("process-missing", "error", "4194000", arguments=("--pid", "4194000"))

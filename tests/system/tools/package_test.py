@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `./dev package` makes: installed, used, upgraded and removed, each in a folder of its own.
 
-usage: package_test.py SOURCE_ROOT BUILD      (BUILD: that of ./dev package; skipped without it)
+usage: package_test.py SOURCE_ROOT BUILD [CUDA NCCL JOB]
+BUILD is that of ./dev package; skipped without it. The libraries that follow are a job, to be run
+in whole distributions (package_roots.py).
 """
 import hashlib
 import importlib.util
@@ -20,9 +22,6 @@ import unittest
 ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 OUT = BUILD / "package"
 FLOOR = (2, 28)
-# That the suite `roots` has fetched, or that are named: Debian's, each a folder.
-ROOTS = [pathlib.Path(word) for word in os.environ.get("PACKAGE_TEST_ROOTS", "").split(":") if word]
-ROOTS += [path.parent for path in BUILD.parent.glob("build/roots/*/complete")]
 
 
 def run(*command, **options):
@@ -32,6 +31,12 @@ def run(*command, **options):
 
 def the(pattern):
     return next(OUT.glob(pattern))
+
+
+def load_tests(loader, tests, _pattern):
+    import package_roots
+    tests.addTests(loader.loadTestsFromModule(package_roots))
+    return tests
 
 
 class Packages(unittest.TestCase):
@@ -129,38 +134,6 @@ class Packages(unittest.TestCase):
         self.assertTrue(conf.exists())
         dpkg("-P", "deft")
         self.assertFalse(conf.exists())
-
-    @unittest.skipUnless(os.geteuid() == 0 and ROOTS, "not root, or no roots (suite roots)")
-    def test_deb_in_whole_distributions(self):
-        for root in ROOTS:
-            with self.subTest(root=root.name):
-                self.deb_in(root)
-
-    def deb_in(self, root):
-        def inside(*words):
-            script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
-            return run("unshare", "-m", "sh", "-c", script, root, *words,
-                       env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
-
-        def files():
-            return set(inside("find", "/usr", "/etc", "/opt", "/var/lib/dpkg/info", "-xdev",
-                              "-not", "-name", "ld.so.cache*").stdout.splitlines())
-
-        before = files()
-        shutil.copy(the("*.deb"), root / "deft.deb")
-        self.addCleanup((root / "deft.deb").unlink)
-        for _ in range(2):  # and an upgrade
-            result = inside("dpkg", "-i", "/deft.deb")
-            self.assertEqual(result.returncode, 0, result.stderr)
-        result = inside("deft", "doctor", "--", "true")
-        self.assertTrue(result.stdout.startswith("well: "), result.stdout + result.stderr)
-        self.assertIn("library: /usr/lib/libnccl-net-deft.so (deft run preloads it)",
-                      result.stdout)
-        result = inside("deft", "run", "--", "cat", "/proc/self/maps")
-        self.assertIn("/usr/lib/libnccl-net-deft.so", result.stdout, result.stderr)
-        result = inside("dpkg", "-P", "deft")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(files(), before, "nothing is left")
 
     @unittest.skipUnless(shutil.which("tclsh"), "no tclsh here")
     def test_module_file(self):

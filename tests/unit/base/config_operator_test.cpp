@@ -25,7 +25,7 @@ TEST_F(ConfigTest, AWrongLineOfTheSystemFileIsIgnored) {
     for (const char* wrong :
          {"DEFT_MOED=off", "DEFT_LINK_TIMEOUT=soon", "DEFT_MODE", "force.DEFT_LOG=", "=x",
           "force.DEFT_MOED=off", "celing=exact", "ceiling.DEFT_LOG=info", "DEFT_CONF=/x",
-          "ceiling.DEFT_STREAMS=many", "force.DEFT_DISABLE="}) {
+          "ceiling.DEFT_STREAMS=many", "force.DEFT_DISABLE=", "kill=shared/off", "force.=off"}) {
         const Config config =
             load({"DEFT_MODE=deft"},
                  file("system", "DEFT_LOG=info\n" + std::string(wrong) + "\nDEFT_REQUIRE=1\n"));
@@ -206,6 +206,21 @@ TEST_F(ConfigTest, KillNamesAFileThatNoJobCanTakeBack) {
         load({"DEFT_KILL_FILE=/tmp/other"}, file("system", "kill=/shared/stop # all clusters\n"));
     EXPECT_EQ(config.text(Key::KillFile), "/shared/stop");
     EXPECT_EQ(config.setting(Key::KillFile).hold, ValueHold::Forced);
+}
+
+// As the file has it: who reads the line looks for the word that stands there.
+TEST_F(ConfigTest, AWrongLineIsBlamedByTheNameThatItHas) {
+    const auto blamed = [&](const std::string& line) {
+        const Config config = load({}, file("system", line + "\n"));
+        return config.central_problem() +
+               (config.ignored_lines().empty() ? "" : config.ignored_lines().front());
+    };
+    EXPECT_THAT(blamed("force.DEFT_MODE=3"), testing::StartsWith("force.DEFT_MODE='3' ("));
+    EXPECT_THAT(blamed("ceiling=3"), testing::StartsWith("ceiling='3' ("));
+    EXPECT_THAT(blamed("kill=shared/off"),
+                AllOf(testing::StartsWith("kill='shared/off' ("), HasSubstr("full path")));
+    EXPECT_THAT(blamed("force.=3"), HasSubstr("'force.'"));
+    EXPECT_THAT(load({"DEFT_KILL_FILE=off"}).problems(), SizeIs(1));
 }
 
 TEST_F(ConfigTest, SectionsHoldForJobsThatTheyName) {

@@ -88,7 +88,11 @@ TEST(DoctorFacts, WrappersThatLoseThePreload) {
           Words{"sbatch", "--export=NONE", "job.sh"}, Words{"bwrap", "--clearenv", "./train"},
           Words{"deepspeed", "--hostfile", "h", "train.py"},
           Words{"enroot", "start", "x.sqsh", "./train"},
-          Words{"ray", "job", "submit", "--", "./train"}, Words{"/usr/sbin/chroot", "/x", "y"}}) {
+          Words{"ray", "job", "submit", "--", "./train"}, Words{"/usr/sbin/chroot", "/x", "y"},
+          Words{"qsub", "job.sh"}, Words{"parallel", "-j", "2", "-S", "a,b", "./train"},
+          Words{"tmux", "new-session", "-d", "./train"}, Words{"machinectl", "shell", "x"},
+          Words{"nix-shell", "--pure", "--run", "./train"}, Words{"firejail", "./train"},
+          Words{"flux", "run", "--env=-*", "./train"}}) {
         EXPECT_THAT(wrapper_loss(words), HasSubstr("; ")) << words[0];
     }
     for (const Words& words :
@@ -99,21 +103,25 @@ TEST(DoctorFacts, WrappersThatLoseThePreload) {
           Words{"enroot", "start", "x", "/opt/deft/bin/deft", "run", "--", "./train"},
           Words{"enroot", "import", "x"},
           Words{"enroot", "start", "-e", "LD_PRELOAD", "x", "./train"}, Words{"ray", "start"},
-          Words{}}) {
+          Words{"qsub", "-V", "job.sh"}, Words{"parallel", "python3", "-S", "train.py"},
+          Words{"tmux", "attach"}, Words{"flux", "run", "./train"}, Words{}}) {
         EXPECT_EQ(wrapper_loss(words), "");
     }
 }
 
 TEST(DoctorFacts, ContainersOfWhichNobodyKnowsWhetherTheyHaveTheLibrary) {
     using Words = std::vector<std::string>;
-    for (const Words& words : {Words{"apptainer", "exec", "x.sif", "./train"},
-                               Words{"/usr/bin/srun", "--container-image=x", "./train"},
-                               Words{"docker", "run", "-e", "LD_PRELOAD", "x", "./train"}}) {
+    for (const Words& words :
+         {Words{"apptainer", "exec", "x.sif", "./train"},
+          Words{"/usr/bin/srun", "--container-image=x", "./train"},
+          Words{"ch-run", "image", "./train"}, Words{"nsenter", "-t", "1", "-m", "./train"},
+          Words{"docker", "run", "-e", "LD_PRELOAD", "x", "./train"}}) {
         EXPECT_THAT(container_doubt(words), HasSubstr("; ")) << words[0];
     }
     for (const Words& words :
          {Words{"apptainer", "exec", "-B", "/opt/deft", "x.sif", "./train"},
-          Words{"srun", "./train"}, Words{"docker", "run", "x", "./train"}, Words{}}) {
+          Words{"srun", "./train"}, Words{"docker", "run", "x", "./train"},
+          Words{"nsenter", "-t", "1", "-n", "python3", "-m", "train"}, Words{}}) {
         EXPECT_EQ(container_doubt(words), "");
     }
 }

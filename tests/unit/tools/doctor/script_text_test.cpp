@@ -36,6 +36,20 @@ TEST(ScriptText, ShellThatTakesThePreloadAway) {
     }
 }
 
+TEST(ScriptText, WhatSlurmReadsOfAScript) {
+    EXPECT_THAT(shell_resets("#!/bin/sh\n#SBATCH --export=NONE\nsrun ./train\n"), ElementsAre(2));
+    EXPECT_THAT(shell_resets("#SBATCH --export=ALL,A=1\nsrun ./train\n"), IsEmpty());
+    EXPECT_THAT(shell_resets("#SBATCH --export=NONE\nsrun deft run -- ./train\n"), IsEmpty());
+}
+
+TEST(ScriptText, LimitsOfAScript) {
+    const auto limits =
+        read_shell_script("j", "ulimit -c 0\nulimit -Sn 256\nulimit -n $N\n").limits;
+    ASSERT_EQ(limits.size(), 1U);
+    EXPECT_EQ(limits[0].where.line, 2);
+    EXPECT_EQ(limits[0].files, 256U);
+}
+
 TEST(ScriptText, ShellThatKeepsThePreload) {
     for (const char* line :
          {"export LD_PRELOAD=/opt/x.so:$LD_PRELOAD", "LD_PRELOAD=\"$LD_PRELOAD /opt/x.so\" ./train",
