@@ -64,8 +64,8 @@ std::pair<double, Constants> descend(const std::vector<int>& models, std::uint64
 
 Constants fit(const std::vector<int>& models) {
     std::pair<double, Constants> best{INFINITY, {}};
-    for (int start = 0; start < kStarts; ++start) {
-        const auto found = descend(models, static_cast<std::uint64_t>(7 * start + 1));
+    for (std::uint64_t start = 0; start < kStarts; ++start) {
+        const auto found = descend(models, 7 * start + 1);
         if (found.first < best.first) {
             best = found;
         }
