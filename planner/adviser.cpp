@@ -27,21 +27,16 @@ std::vector<double> transfer_costs(const Profile& profile, const Link& link,
 }
 
 Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, double speeds,
-                  double merge) {
-    std::vector<double> shared = costs;
-    double total = 0;
-    for (double& cost : shared) {
-        total += cost;
-        cost /= speeds;
-    }
+                  const Options& options) {
+    const BenefitPoint at = benefit_at(profile, costs, speeds, options);
     Bounds b{};
     b.order = time_optimal(profile, costs);
-    b.striped = time_ddp(profile, shared);
-    b.links = time_optimal(profile, shared);
-    b.delay = time_delayed(profile, costs, speeds, 1);
-    b.merge = time_delayed(profile, costs, speeds, 1 / merge);
-    b.coverage = profile.compute() > 0 ? total / profile.compute() : 0;
-    b.measured = time_ddp(profile, costs);
+    b.striped = at.striped;
+    b.links = at.layered;
+    b.delay = at.late;
+    b.merge = at.merged;
+    b.coverage = at.ratio > 0 ? 1 / at.ratio : 0;
+    b.measured = at.as_is;
     return b;
 }
 
@@ -90,27 +85,39 @@ double relative_speed(const Fabric& fabric) {
     return speeds >= 1 ? speeds : 1;  // that is no number either
 }
 
-void judge(Advice& advice, double noise) {
+std::string range(const Estimate& e) {
+    return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
+}
+
+// What helps where communication rules: what is given and allowed, with its gain, and else its
+// name.
+std::string beyond_compute(const Advice& advice, bool more_links, bool merges) {
+    return text("communication is %.1f times the compute: ", advice.coverage.middle) +
+           "only more links" + (more_links ? " (" + range(advice.gain_striped) + ")" : "") +
+           " or fewer updates" + (merges ? " (" + range(advice.gain_merge) + ")" : "") + " help";
+}
+
+void judge(Advice& advice, const Fabric& fabric, const Options& options) {
     const double most =
         std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
     const double cr = advice.coverage.middle;
-    advice.nothing_to_gain = most <= 1 + noise;
-    const auto range = [](const Estimate& e) {
-        return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
-    };
-    if (advice.nothing_to_gain) {
+    const bool merges = options.max_merge > 1;
+    const bool more_links = fabric.links.size() > 1 || fabric.striped;
+    advice.nothing_to_gain = std::max(most, advice.gain_merge.middle) <= 1 + options.noise;
+    if (cr > 1.3) {
+        advice.verdict = beyond_compute(advice, more_links, merges);
+    } else if (most <= 1 + options.noise) {
+        advice.nothing_to_gain = true;
         advice.verdict = "do nothing: the links are hidden under compute already";
     } else if (cr < 0.5 && most <= 1.2) {
-        advice.verdict =
-            "little to gain: keep the job as it is; at most " + range(advice.gain_delay);
-    } else if (cr <= 1.3) {
-        advice.verdict = "one late update per iteration can give " + range(advice.gain_delay) +
-                         "; the best order " + range(advice.gain_order) +
-                         ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
+        advice.verdict = "little to gain: keep the job as it is; at most " +
+                         range(options.max_delay > 0 ? advice.gain_delay : advice.gain_links);
     } else {
-        advice.verdict = "communication is " + text("%.1f", cr) +
-                         " times the compute: only more links (" + range(advice.gain_striped) +
-                         ") or fewer bytes (" + range(advice.gain_merge) + ") help";
+        advice.verdict = options.max_delay > 0 ? "one late update per iteration can give " +
+                                                     range(advice.gain_delay) + "; the best order "
+                                               : "the best order can give ";
+        advice.verdict += range(advice.gain_order) +
+                          ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
     }
 }
 
@@ -208,17 +215,15 @@ Benefit benefit_of(const Profile& profile, const Fabric& fabric, const Options& 
     const std::vector<double> costs =
         transfer_costs(profile, fabric.links.front(), &Spread::median);
     const double speeds = relative_speed(fabric);
-    const double merge = std::max(1U, options.max_merge);
-    return {benefit_bounds(profile), benefit_at(profile, costs, speeds, merge),
-            benefit_curve(profile, costs, speeds, merge)};
+    return {benefit_bounds(profile), benefit_at(profile, costs, speeds, options),
+            benefit_curve(profile, costs, speeds, options)};
 }
 
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
     const Link& reference = fabric.links.front();
     const double speeds = relative_speed(fabric);
-    const double merge = std::max(1U, options.max_merge);
     const auto bounds = [&](double Spread::*of) {
-        return bounds_for(profile, transfer_costs(profile, reference, of), speeds, merge);
+        return bounds_for(profile, transfer_costs(profile, reference, of), speeds, options);
     };
     const Bounds mid = bounds(&Spread::median);
     const Bounds fast = bounds(&Spread::p10);
@@ -255,7 +260,7 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
     advice.gain_merge = gain(&Bounds::merge);
     advice.order_cap = advice.compute > 0 ? 1 + profile.forward / advice.compute : 1;
     advice.overhead = std::max(0.0, advice.measured - mid.measured);
-    judge(advice, options.noise);
+    judge(advice, fabric, options);
     add_notes(advice, profile, fabric);
     return advice;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/benefit_curve.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -16,10 +17,13 @@ BenefitBounds benefit_bounds(const Profile& profile) {
 }
 
 BenefitPoint benefit_at(const Profile& profile, const std::vector<double>& costs, double speeds,
-                        double max_merge) {
+                        const Options& options) {
+    const double merge = std::max(1U, options.max_merge);
     std::vector<double> shared = costs;
-    for (double& cost : shared) {
-        cost /= speeds;
+    std::vector<double> shares = costs;
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+        shared[i] /= speeds;
+        shares[i] /= speeds * merge;
     }
     BenefitPoint point;
     const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
@@ -28,14 +32,16 @@ BenefitPoint benefit_at(const Profile& profile, const std::vector<double>& costs
     point.as_is = time_ddp(profile, costs);
     point.striped = time_ddp(profile, shared);
     point.layered = time_optimal(profile, shared);
-    point.late = time_delayed(profile, costs, speeds, 1);
-    point.merged = time_delayed(profile, costs, speeds, 1 / max_merge);
+    const bool late = options.max_delay > 0;
+    point.late = late ? time_delayed(profile, costs, speeds, 1) : point.layered;
+    point.merged =
+        late ? time_delayed(profile, costs, speeds, 1 / merge) : time_optimal(profile, shares);
     point.compute = profile.compute();
     return point;
 }
 
 std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vector<double>& costs,
-                                        double speeds, double max_merge, std::size_t count) {
+                                        double speeds, const Options& options, std::size_t count) {
     constexpr double kOctaves = 8;  // from 1/16 to 16
     const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
     std::vector<BenefitPoint> curve;
@@ -46,7 +52,7 @@ std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vecto
         for (double& cost : scaled) {
             cost *= profile.compute() / ratio / total;
         }
-        curve.push_back(benefit_at(profile, scaled, speeds, max_merge));
+        curve.push_back(benefit_at(profile, scaled, speeds, options));
     }
     return curve;
 }

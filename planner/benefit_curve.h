@@ -17,8 +17,8 @@ struct BenefitPoint {
     double as_is = 0;       // first ready, first sent, the update waits for all
     double striped = 0;     // the same over all links
     double layered = 0;     // best order, layers wait for themselves, all links
-    double late = 0;        // one iteration late, all links
-    double merged = 0;      // max_merge iterations per update, late, all links
+    double late = 0;        // one iteration late, all links, where the caps allow it
+    double merged = 0;      // the same with max_merge iterations per update
     double compute = 0;     // what nobody can shorten here
 };
 
@@ -32,12 +32,14 @@ struct BenefitBounds {
 BenefitBounds benefit_bounds(const Profile& profile);
 
 // This job with these seconds of transfers (by bucket) on the first link, `speeds` of it together.
+// Of the options the caps count: without delay a share of the model is sent for each update.
 BenefitPoint benefit_at(const Profile& profile, const std::vector<double>& costs, double speeds,
-                        double max_merge);
+                        const Options& options);
 
 // The same with the transfers scaled so that the ratio runs from 1/16 to 16 in `count` steps of
 // equal factors.
 std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vector<double>& costs,
-                                        double speeds, double max_merge, std::size_t count = 33);
+                                        double speeds, const Options& options,
+                                        std::size_t count = 33);
 
 }  // namespace deft::planner

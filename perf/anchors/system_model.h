@@ -1,68 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measured systems as plans for the simulator, with one set of constants per link and method.
+// The measured systems as plans for the simulator: six constants for all models, links, methods and
+// numbers of GPUs.
 #pragma once
 
-#include <array>
-
-#include "perf/anchors/ddl_benchmarks.h"
+#include "perf/anchors/jobs.h"
 #include "planner/model/fabric.h"
-#include "planner/model/profile.h"
 
 namespace deft::anchors {
 
-// One set for every model and number of GPUs. None is bound to a row.
+// None is bound to a row, a model or, but for the rates, to a link. What stands here is what one
+// would expect before any row is seen: fit() starts there.
 struct Constants {
-    double rate = 1e9;       // bytes per second of each rank's ring
-    double hop = 0;          // seconds per ring step: a message starts up in 2(n-1) of them
-    double per_message = 0;  // seconds of negotiation and launch per message (see simulated())
-    double contention = 0;   // compute takes (1 + this) times as long while the link is busy
-    double framework = 0;    // seconds of compute lost per tensor the framework handles
+    double wire = 1.2e9;    // 10GbE between nodes: bytes per second of each rank's ring
+    double node = 6e9;      // over PCIe inside a node, which is slower than 100 Gb InfiniBand
+    double hop = 10e-6;     // seconds per ring step, most of which are inside nodes
+    double message = 1e-4;  // seconds a message of Horovod's: negotiation without its cache, launch
+    double launch = 1e-5;   // seconds of host to start a kernel of the optimizer
+    double module = 5e-3;   // ByteScheduler: seconds of host per module with parameters
 
-    static constexpr int kCount = 5;
+    static constexpr int kCount = 6;
     double& at(int i) {
-        double* const fields[] = {&rate, &hop, &per_message, &contention, &framework};
+        double* const fields[] = {&wire, &node, &hop, &message, &launch, &module};
         return *fields[i];
     }
 };
 
-// The link one method sees on so many GPUs, and a profile whose tensors the framework handles.
-planner::Fabric link_of(const Constants& constants, int method, int gpus);
-planner::Profile handled(planner::Profile tensors, const Constants& constants);
+// What a method sends over: Horovod's methods a message for each tensor or group. ByteScheduler
+// runs on Horovod's own fusion buffer (its script leaves that at 64 MB), so its many small messages
+// travel together and none pays a start-up.
+planner::Fabric link_of(const Constants& constants, int link, int method, int gpus);
 
-// Simulated seconds per iteration of a method for a profile of one bucket per tensor.
-double system_seconds(const planner::Profile& tensors, int method, int gpus,
-                      const Constants& constants);
+// The job as Horovod runs it: the host waits for the last sum and starts the optimizer's kernels
+// only then, so that their launches are not hidden any more.
+planner::Profile profile_of(const Job& job, const Constants& constants);
 
-// The same over this link and with the tensors as handled. `startup`: what MG-WFBP decides with, in
-// seconds; 0: the link's own.
-double system_seconds(const planner::Profile& handled, const planner::Fabric& fabric, int method,
-                      double startup);
+// Simulated seconds per iteration.
+double system_seconds(const Job& job, const Constants& constants, int link, int method, int gpus);
 
-// Of a measured model: every tensor is a bucket of its own.
-const planner::Profile& tensors_of(int model);
-
-// The same for one of the measured rows; indices as in ddl_benchmarks.h. WFBP and MG-WFBP pay
-// per_message on the link. ByteScheduler negotiates the messages its credit allows while others
-// travel, one at a time: there it holds a resource of its own in front of the link.
-double simulated(int link, int model, int method, int size, const Constants& constants);
-
-struct Residuals {
-    double seconds[kModels][kMethods][kSizes] = {};  // of one link
-    double error(int link, int model, int method, int size) const {
-        return seconds[model][method][size] / measured(model, link, method, size) - 1;
-    }
-};
-
-Residuals residuals(int link, const std::array<Constants, kMethods>& constants);
-
-// Pairs of methods whose simulated order is not the measured one, over all groups of a link
-// (a group: one model at one number of GPUs). `least`: pairs measured closer than this fraction are
-// left out.
-int wrong_orders(const Residuals& of, int link, double least);
-
-// Largest relative error a row may have: 10GbE BSP needs nothing but the rate.
-constexpr double bar(int link, int method) {
-    return link == 0 && method == 0 ? 0.10 : 0.15;
-}
+// The same for a row; indices as in ddl_benchmarks.h.
+double simulated(const Constants& constants, int model, int link, int method, int size);
 
 }  // namespace deft::anchors

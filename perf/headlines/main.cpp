@@ -59,13 +59,13 @@ void print_dear() {
 // The order of perf/anchors: 0 is 10GbE, 1 is 100 Gb InfiniBand.
 constexpr int kMeasuredLinks[] = {0, 1};
 constexpr std::uint32_t kMeasuredGpus[] = {8, 16, 32, 64};
-const char* const kMeasuredModels[] = {"resnet50", "bert-base", "bert-large"};
+constexpr int kMeasuredModels[] = {0, 1, 2};  // resnet50, bert-base, bert-large
 
 void print_systems() {
     std::printf(
         "\n## DeAR and US-Byte against the systems as measured\n\n"
         "WFBP, ByteScheduler and MG-WFBP with the constants of perf/anchors (fitted at 8 to 32 "
-        "GPUs; 64 and\nBERT-large extrapolated); DeAR and US-Byte with WFBP's. Unfused: a message "
+        "GPUs; 64\nextrapolated); DeAR and US-Byte with WFBP's. Unfused: a message "
         "per tensor, as WFBP and\nByteScheduler; fused: the best threshold of DeAR's tuner.\n\n"
         "| set-up | GPUs | WFBP ms | ByteScheduler ms | MG-WFBP ms | DeAR unfused ms | over WFBP | "
         "over "
@@ -73,7 +73,7 @@ void print_systems() {
         "WFBP "
         "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (const int link : kMeasuredLinks) {
-        for (const char* model : kMeasuredModels) {
+        for (const int model : kMeasuredModels) {
             for (const std::uint32_t gpus : kMeasuredGpus) {
                 const SystemsRow r = systems_row(model, link, gpus);
                 std::printf(
@@ -169,7 +169,7 @@ void print_json() {
         }
     }
     for (const int link : kMeasuredLinks) {
-        for (const char* model : kMeasuredModels) {
+        for (const int model : kMeasuredModels) {
             for (const std::uint32_t gpus : kMeasuredGpus) {
                 const SystemsRow r = systems_row(model, link, gpus);
                 const std::string setup = r.setup + ", " + std::to_string(gpus) + " GPUs, measured";

@@ -125,23 +125,21 @@ Row dear_row(const std::string& model, const std::string& link, std::uint32_t gp
     return row_of(model + ", " + link, dear, profile, fabric, against, reference);
 }
 
-SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus) {
-    constexpr int kWfbp = 1;
-    const auto& constants = anchors::kConstants[static_cast<std::size_t>(link)];
+SystemsRow systems_row(int model, int link, std::uint32_t gpus) {
+    const anchors::Constants& constants = anchors::kFittedToBoth;
     const int n = static_cast<int>(gpus);
-    const Profile tensors = profile_of(model, seconds_2080ti(model), 1);
+    const anchors::Job& job = anchors::job(model);
     const auto measured = [&](int method) {
-        return anchors::system_seconds(tensors, method, n,
-                                       constants[static_cast<std::size_t>(method)]);
+        return anchors::system_seconds(job, constants, link, method, n);
     };
     SystemsRow row;
-    row.setup = model + ", " + anchors::kLinkNames[link];
+    row.setup = std::string(anchors::kModelNames[model]) + ", " + anchors::kLinkNames[link];
     row.gpus = gpus;
-    row.wfbp = measured(kWfbp);
+    row.wfbp = measured(anchors::kWfbp);
     row.mg_wfbp = measured(anchors::kMgWfbp);
     row.bytescheduler = measured(anchors::kByteScheduler);
-    const Profile profile = anchors::handled(tensors, constants[kWfbp]);
-    const Fabric fabric = anchors::link_of(constants[kWfbp], kWfbp, n);
+    const Profile profile = anchors::profile_of(job, constants);
+    const Fabric fabric = anchors::link_of(constants, link, anchors::kWfbp, n);
     Options options;
     const auto dear = [&](std::uint64_t fusion) {
         options.fusion_bytes = fusion;

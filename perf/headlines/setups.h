@@ -34,9 +34,10 @@ std::vector<Row> deft_rows(const std::string& model, double coverage, bool cappe
 // DeAR over the fastest of the job as it is, MG-WFBP and ByteScheduler; `link` is a preset.
 Row dear_row(const std::string& model, const std::string& link, std::uint32_t gpus);
 
-// The systems as they were measured (perf/anchors: one set of constants per link and method, fitted
-// at 8 to 32 GPUs), in seconds per iteration, and beside them DeAR and US-Byte, which were not
-// measured: on the wire, with the launch cost and the framework cost of WFBP, the leanest of them.
+// The systems as they were measured (perf/anchors: one set of constants for all, fitted at 8 to 32
+// GPUs), in seconds per iteration, and beside them DeAR and US-Byte, which were not measured: with
+// the start-ups, the launch cost and the optimizer of WFBP. `model` and `link` are indices of
+// perf/anchors/ddl_benchmarks.h.
 struct SystemsRow {
     std::string setup;
     std::uint32_t gpus = 0;
@@ -45,7 +46,7 @@ struct SystemsRow {
     double dear_fused = 0;    // the best of its tuner's thresholds, 1 to 256 MB
     double us_byte = 0;
 };
-SystemsRow systems_row(const std::string& model, int link, std::uint32_t gpus);
+SystemsRow systems_row(int model, int link, std::uint32_t gpus);
 
 // US-Byte over `against` ("bytescheduler", "wfbp") at one coverage rate.
 Row us_byte_row(const std::string& model, double coverage, std::uint32_t gpus,

@@ -103,9 +103,21 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
     return one;
 }
 
+// Links that are used where nobody measured them, by name.
+nlohmann::json beyond_of(const planner::Fabric& fabric) {
+    nlohmann::json links = nlohmann::json::object();
+    for (const planner::Link& link : fabric.links) {
+        if (!link.beyond.empty()) {
+            links[link.name] = link.beyond;
+        }
+    }
+    return links;
+}
+
 nlohmann::json to_json(const Advised& one) {
     const Advice& advice = one.advice;
     return {
+        {"beyond", beyond_of(one.fabric)},
         {"input", one.input},
         {"verdict", advice.verdict},
         {"nothing_to_gain", advice.nothing_to_gain},

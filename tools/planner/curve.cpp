@@ -116,8 +116,8 @@ std::string benefit_svg(const BenefitPicture& picture) {
     const std::pair<double, const char*> levels[] = {
         {1, "no overlap"},
         {picture.bounds.over_overlap, "order over overlap"},
-        {picture.bounds.order, "order alone"},
-        {picture.bounds.three_resources, "three resources"}};
+        {picture.bounds.order, "order alone, one link"},
+        {picture.bounds.three_resources, "three resources, all bytes sent"}};
     for (int octave = -4; octave <= 4; octave += 2) {
         const double ratio = std::exp2(octave);
         inside += fmt::format(
@@ -137,13 +137,17 @@ std::string benefit_svg(const BenefitPicture& picture) {
         inside += curve(axes, picture.curve, line);
     }
     const double here = axes.x(picture.here.ratio);
+    const std::string beyond = picture.here.ratio < 1.0 / 16 ? ", or rather further left"
+                               : picture.here.ratio > 16     ? ", or rather further right"
+                                                             : "";
     inside += fmt::format(
         "</svg>\n<line class=\"edge\" x1=\"{0:.2f}%\" x2=\"{0:.2f}%\" y1=\"{1}\" y2=\"{2}\"/>\n"
-        "<text x=\"{0:.2f}%\" y=\"{3}\" text-anchor=\"{4}\">you are here</text>\n",
+        "<text x=\"{0:.2f}%\" y=\"{3}\" text-anchor=\"{4}\">you are here{5}</text>\n",
         here, kTop, kBottom, kTop - 6,
         here < 20   ? "start"
         : here > 80 ? "end"
-                    : "middle");
+                    : "middle",
+        beyond);
     for (const auto& [gain, name] : levels) {  // above the curves, or they would run through words
         inside += level(axes, gain);
     }

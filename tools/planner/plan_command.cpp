@@ -61,11 +61,12 @@ int check_saved(const PlannerOptions& options, const planner::Profile& profile,
             "{}: {}{}", options.check, problems.front(),
             problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
     }
-    return print(
-        fmt::format("{}: sound: policy {}, period {}, {} transfers, {:.3f} ms; "
-                    "fingerprint {:016x}\n",
-                    printable(options.check), printable(plan.policy), plan.period,
-                    plan.transfers.size(), plan.predicted.iteration * 1e3, plan.fingerprint()));
+    return print(fmt::format("{}: sound: policy {}, period {}, {} transfers, {:.3f} ms; "
+                             "fingerprint {:016x}\n",
+                             printable(options.check), printable(plan.policy), plan.period,
+                             plan.transfers.size(), plan.predicted.iteration * 1e3,
+                             plan.fingerprint()) +
+                 beyond_text(fabric));
 }
 
 }  // namespace
@@ -96,6 +97,11 @@ int plan_command(const PlannerOptions& options) {
     const Timeline timeline = timeline_of(plan, profile, fabric, {});
     write_pictures(options, {timeline});
     if (options.json) {
+        // The plan's own format has no room for it.
+        const std::string beyond = beyond_text(fabric);
+        if (!beyond.empty()) {
+            complain(beyond.substr(0, beyond.size() - 1));
+        }
         return print(plan_to_json(plan) + "\n");
     }
     return print(describe(plan, profile, fabric) + "\n" + text_timeline(timeline));

@@ -24,7 +24,9 @@ BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 WIDTHS = (400, 1400)
 JOB = ["--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--ranks", "16"]
 DRAWINGS = {"plan": ["plan", *JOB, "--policy", "deft"], "sim": ["sim", *JOB],
-            "advise": ["advise", *JOB[1:], "--curve"]}
+            "advise": ["advise", *JOB[1:], "--curve"],
+            "far left": ["advise", "model:gpt2", *JOB[2:], "--curve"],
+            "far right": ["advise", "model:gpt2,seconds=900", *JOB[2:], "--curve"]}
 
 # What sticks out of the window, is too small to read, or is written over another text.
 FAULTS = """

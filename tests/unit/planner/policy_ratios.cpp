@@ -7,6 +7,7 @@
 #include "planner/solver/closed_forms.h"
 #include "planner/solver/packing.h"
 #include "tests/unit/planner/brute_force.h"
+#include "tests/unit/planner/brute_force_periods.h"
 #include "tests/unit/planner/random_cases.h"
 
 namespace deft::planner::testing {
@@ -44,6 +45,7 @@ void one_link_policies(std::vector<PolicyRatio>& all) {
     PolicyRatio mg{"mg-wfbp", "every grouping of neighbours"};
     PolicyRatio phase{"us-byte", "every grouping of neighbours, all sent after backward"};
     PolicyRatio us{"us-byte", "best order, start-ups as nothing"};
+    PolicyRatio layers{"wfbp", "best order, start-ups as nothing"};
     PolicyRatio byte{"bytescheduler", "best order, start-ups as nothing"};
     PolicyRatio ideal{"bytescheduler, ideal", "best order (no start-ups)"};
     PolicyRatio dear{"dear", "every grouping of neighbours"};
@@ -66,6 +68,7 @@ void one_link_policies(std::vector<PolicyRatio>& all) {
         free.links[0].cost.alpha = 0;
         const double order = time_optimal(profile, bucket_costs(profile, free.links[0]));
         us.add(seconds("us-byte", profile, fabric) / order);
+        layers.add(seconds("wfbp", profile, fabric) / order);
         byte.add(seconds("bytescheduler", profile, fabric) / order);
         Options whole;
         whole.partition_bytes = 0;
@@ -79,7 +82,7 @@ void one_link_policies(std::vector<PolicyRatio>& all) {
                  std::min({grouped, scattered, seconds("us-byte", profile, fabric),
                            seconds("bytescheduler", profile, fabric)}));
     }
-    all.insert(all.end(), {mg, phase, us, byte, ideal, dear, best});
+    all.insert(all.end(), {mg, phase, us, layers, byte, ideal, dear, best});
 }
 
 void many_link_policies(std::vector<PolicyRatio>& all) {
@@ -138,6 +141,67 @@ void fewest_link_policy(std::vector<PolicyRatio>& all) {
     all.insert(all.end(), {each, sum});
 }
 
+// Updates per iteration in the long run, without caps; no bucket needs cutting.
+void queue_policy(std::vector<PolicyRatio>& all) {
+    PolicyRatio ratio{"deft", "its queues with every packing (updates: theirs over ours)"};
+    for (std::uint64_t seed = 0; ratio.cases < 100; ++seed) {
+        std::mt19937_64 random(4000 + seed);
+        const Profile profile =
+            random_profile(random, 4 + static_cast<std::uint32_t>(random() % 3));
+        Fabric fabric;
+        const double coverage = uniform(random, 1.1, 3);
+        const double rate = static_cast<double>(profile.bytes()) / (coverage * profile.compute());
+        fabric.links.push_back(line("nic", rate));
+        if (random() % 2 == 0) {
+            fabric.links.push_back(line("nic1", rate / uniform(random, 1, 2)));
+        }
+        const std::vector<double> costs = bucket_costs(profile, fabric.links[0]);
+        if (*std::max_element(costs.begin(), costs.end()) >
+            std::min(profile.forward, profile.backward)) {
+            continue;
+        }
+        Options options;
+        options.max_delay = options.max_merge = 1000;
+        options.max_period = 1000;
+        const Plan plan = make_plan("deft", profile, fabric, options);
+        if (plan.predicted.max_delay == 0) {
+            continue;  // the job as it is
+        }
+        ratio.add(ExactQueues(profile, fabric).updates() / plan.predicted.updates);
+    }
+    all.push_back(ratio);
+}
+
+// The filter hands pieces to turns by their number alone.
+void filter_policy(std::vector<PolicyRatio>& all) {
+    PolicyRatio ratio{"covap", "every way to hand its pieces to turns"};
+    for (std::uint64_t seed = 0; ratio.cases < 100; ++seed) {
+        std::mt19937_64 random(5000 + seed);
+        const Profile profile =
+            random_profile(random, 4 + static_cast<std::uint32_t>(random() % 4));
+        const double rate =
+            static_cast<double>(profile.bytes()) / (uniform(random, 1.1, 2.9) * profile.compute());
+        const Fabric fabric = one_link(rate, uniform(random, 0, 3e-4));
+        Options options;
+        options.max_merge = 64;
+        const Plan plan = make_plan("covap", profile, fabric, options);
+        std::vector<TimedPiece> pieces;
+        for (std::uint32_t i = 0; i < profile.size(); ++i) {
+            for (const Transfer& t : plan.transfers) {
+                if (t.bucket == i) {
+                    pieces.push_back({profile.buckets[i].ready,
+                                      fabric.links[0].seconds(static_cast<double>(t.bytes()))});
+                }
+            }
+        }
+        if (pieces.size() > 10) {
+            continue;
+        }
+        ratio.add(plan.predicted.iteration / best_turns(profile, pieces, plan.period));
+    }
+    all.push_back(ratio);
+}
+
 // Value packed into one window, exhaustive over greedy: how much more would fit.
 void knapsacks(std::vector<PolicyRatio>& all) {
     PolicyRatio ratio{"deft, one knapsack", "every packing (value: theirs over ours)"};
@@ -193,6 +257,8 @@ std::vector<PolicyRatio> policy_ratios() {
     many_link_policies(all);
     fewest_link_policy(all);
     knapsacks(all);
+    queue_policy(all);
+    filter_policy(all);
     return all;
 }
 

@@ -10,10 +10,13 @@ int main() {
         "# Policies beside exhaustive search\n\n"
         "Written by `build/tests/unit/planner/policy-ratios`. Each line divides a policy's time "
         "(for\n"
-        "`fewest-links` its number of links) by that of the reference, over drawn jobs of 3 to 10\n"
-        "buckets with fixed seeds. 1 is the optimum of what the policy searches; the last column\n"
-        "counts the cases within 0.01 %% of it. `tests/unit/planner/test_policy_ratios.cpp` holds\n"
-        "the figures to bars.\n\n"
+        "`fewest-links` its number of links, for `deft` the reference's updates by its own) by "
+        "that "
+        "of\n"
+        "the reference, over drawn jobs of 3 to 10 buckets with fixed seeds. 1 is the optimum of "
+        "what\n"
+        "the policy searches; the last column counts the cases within 0.01 %% of it.\n"
+        "`tests/unit/planner/test_policy_ratios.cpp` holds the figures to bars.\n\n"
         "| policy | reference | cases | mean | largest | equal |\n|---|---|---|---|---|---|\n");
     for (const auto& one : deft::planner::testing::policy_ratios()) {
         std::printf("| %s | %s | %zu | %.4f | %.4f | %zu |\n", one.policy.c_str(),
@@ -25,5 +28,7 @@ int main() {
         "paper\n"
         "claims 4.3 %%. `mg-wfbp` is the rule of its authors' public code, which is not optimal\n"
         "where the update waits for all; ByteScheduler's partitions are long against these small\n"
-        "jobs, and its own start-ups count here.\n");
+        "jobs, and its own start-ups count here. `deft` takes its windows one after the other: an\n"
+        "implementation of its own, with every packing tried, gets the same updates in 91 of "
+        "100.\n");
 }

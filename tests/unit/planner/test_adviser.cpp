@@ -40,6 +40,34 @@ TEST(Adviser, MoreLinksWhereCommunicationDominates) {
     EXPECT_GT(advice.gain_merge.middle, advice.gain_delay.middle);
 }
 
+// Far beyond compute nothing is hidden under it, and nothing is promised that the caps forbid.
+TEST(Adviser, PromisesOnlyWhatTheCapsAllow) {
+    const Profile profile = testing::profile_of(testing::gpt2_shape());
+    for (const double coverage : {0.3, 0.9, 1.2, 3.0, 29.0}) {
+        const Fabric fabric = testing::fabric_of(coverage, {1});
+        Options none;
+        none.max_delay = 0;
+        none.max_merge = 1;
+        const Advice advice = advise(profile, fabric, none);
+        EXPECT_LE(advice.gain_delay.middle, advice.gain_links.middle * (1 + 1e-12)) << coverage;
+        EXPECT_LE(advice.gain_merge.middle, advice.gain_links.middle * (1 + 1e-12)) << coverage;
+        EXPECT_EQ(advice.verdict.find("late update"), std::string::npos) << advice.verdict;
+        EXPECT_EQ(advice.verdict.find("fewer updates ("), std::string::npos) << advice.verdict;
+        Options merged = none;
+        merged.max_merge = 2;
+        const BenefitPoint here = benefit_of(profile, fabric, merged).here;
+        EXPECT_EQ(here.late, here.layered) << coverage;
+        EXPECT_LE(make_plan("best", profile, fabric, merged).predicted.bound,
+                  here.as_is * (1 + 1e-9));
+        EXPECT_GE(make_plan("best", profile, fabric, merged).predicted.iteration,
+                  here.merged * (1 - 1e-9))
+            << coverage;
+    }
+    const Advice far = advise(profile, testing::fabric_of(29, {1}), {});
+    EXPECT_EQ(far.verdict.find("hidden"), std::string::npos) << far.verdict;
+    EXPECT_NE(far.verdict.find("fewer updates (2.0"), std::string::npos) << far.verdict;
+}
+
 // The parts of the gain add up, no point beats a bound, and each curve has one hump at most.
 TEST(Adviser, TheBenefitCurveKeepsToItsBounds) {
     for (const testing::Shape& shape :

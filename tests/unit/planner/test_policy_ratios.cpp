@@ -50,6 +50,20 @@ TEST(PolicyRatios, FewestLinksIsWithinItsPapersDistance) {
     EXPECT_LE(ratio("fewest-links", "least number of links, summed").mean, 1.043);
 }
 
+// Against queues written apart, with every packing: the same updates, but for a greedy window.
+TEST(PolicyRatios, DeftGetsTheUpdatesOfExactWindows) {
+    const PolicyRatio& r =
+        ratio("deft", "its queues with every packing (updates: theirs over ours)");
+    EXPECT_GE(r.cases, 100U);
+    EXPECT_GE(r.equal, 90U);
+    EXPECT_LE(r.mean, 1.005);
+    EXPECT_GE(r.mean, 0.99);
+}
+
+TEST(PolicyRatios, CovapsFilterIsNearTheBestTurns) {
+    EXPECT_LE(ratio("covap", "every way to hand its pieces to turns").mean, 1.01);
+}
+
 TEST(PolicyRatios, TheRestStaysNearItsOptimum) {
     EXPECT_LE(ratio("bytescheduler, ideal", "best order (no start-ups)").most, 1 + 1e-6);
     EXPECT_LE(ratio("mg-wfbp", "every grouping of neighbours").mean, 1.02);

@@ -170,6 +170,12 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("beyond its measurements: 10GbE (measured with 8 to 32 ranks, used for 4096)",
                       self.deft("sim", *job, "4096", "--policy", "none"))
         self.assertIn("beyond its measurements", self.deft("plan", *job, "4096"))
+        self.deft("plan", *job, "4096", "--out", "beyond.json")
+        self.assertIn("beyond its", self.deft("plan", *job, "4096", "--check", "beyond.json"))
+        advice = ("advise", "model:resnet50", *job[2:], "4096")
+        self.assertIn("beyond its measurements", self.deft(*advice))
+        self.assertEqual(json.loads(self.deft(*advice, "--json"))[0]["beyond"],
+                         {"10GbE": "measured with 8 to 32 ranks, used for 4096"})
 
     def test_plan_writes_what_it_is_asked_for(self):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
