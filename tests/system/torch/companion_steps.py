@@ -147,8 +147,8 @@ def breaks(iteration, parameters, _optimizer):
 
 
 def bursts(iteration, parameters, _optimizer):
-    """In the last step of all."""
-    if iteration == 50:
+    """In the last step that is looked at."""
+    if iteration == 47:
         parameters[1].grad[0] = float("inf")
 
 
@@ -166,7 +166,7 @@ def uneven():
 
 
 def stands_down(iteration, _parameters, _optimizer):
-    if iteration == 9:
+    if iteration == 32:
         kinds.library().proof = False
 
 
