@@ -7,11 +7,11 @@ curvature along the steps d_t = - R v_t is
 
     a = (g_(t+1) - g_t) . d_t / (d_t . (d_t / R))  =  - (g_(t+1) - g_t) . R v_t / (v_t . R v_t)
 
-(a Rayleigh quotient of R times the Hessian by a secant, as in Barzilai and Borwein 1988). Nesterov's
-d_t takes g_t + beta v_t in the place of v_t. v is read from the optimizer once, and goes on with the
-gradients, which is all that has to be looked at in each step; weight decay is not in it. Over
-several steps at once still less would do, but sharp directions, which late gradients make diverge
-first, swing within few steps: over two at once an MLP's a of 0.39 came out as 0.15.
+(a Rayleigh quotient of R times the Hessian by a secant, as in Barzilai and Borwein 1988).
+Nesterov's d_t takes g_t + beta v_t in the place of v_t. v is read from the optimizer once, and goes
+on with the gradients, which is all that has to be looked at in each step; weight decay is not in
+it. Over several steps at once still less would do, but sharp directions, which late gradients make
+diverge first, swing within few steps: over two at once an MLP's a of 0.39 came out as 0.15.
 
 The noise n_t of g_t is in v_t too (Nesterov: 1 + beta times), which adds R n_t . n_t to the
 numerator: without curvature, a would come out as 1 - beta^2 where noise prevails. It is taken off:

@@ -58,8 +58,8 @@ def main():
              for one in lines if one["policy"] == "plain"}
     print("# What an iteration under a plan is worth\n\n"
           "`python3 perf/accuracy/worth.py` compares training losses of `accuracy.jsonl`: digits, "
-          "an MLP and a\ntransformer, five seeds. A figure is how many iterations a policy needs from "
-          "where it is in force\nuntil a loss, over plain's: the median, and the quartiles.\n")
+          "an MLP and a\ntransformer, five seeds. A figure is how many iterations a policy needs "
+          "from where it is in force\nuntil a loss, over plain's: the median, and the quartiles.\n")
     print("| policy | " + " | ".join(OPTIMIZERS) + " | all but sgd |")
     print("|---" * (len(OPTIMIZERS) + 2) + "|")
     for policy in POLICIES:

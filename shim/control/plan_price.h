@@ -27,9 +27,20 @@ public:
     double bound(const planner::Plan& plan, const executor::Optimizer& optimizer,
                  const executor::Prediction& prediction);
 
+    // What late gradients cost the job: Options::age_price, by what was measured of its steps.
+    // `prediction`: how gradients that are late by one are delivered.
+    double age_price(double rate_curvature, const executor::Optimizer& optimizer,
+                     const executor::Prediction& prediction);
+
 private:
+    double limit(const planner::LateSteps& steps);
+
     std::map<planner::LateSteps, double> limits_;  // known
 };
+
+// Why such a plan is carried out whatever its steps bear; "": it is priced. `named`: by the
+// operator.
+std::string not_priced(const planner::Plan& plan, bool measured, bool named);
 
 // "gradients late by 1 would be 31 % faster; rate x curvature 0.39, bound 0.12".
 std::string too_dear(const planner::Prediction& predicted, double rate_curvature, double bound);

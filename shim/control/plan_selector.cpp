@@ -368,10 +368,19 @@ bool PlanSelector::choose(const JobView& view) {
         return false;
     }
     DEFT_INFO("plan: %s", note.c_str());
+    say_unpriced(plan);
     if (plans_.size() < kMaxPlans) {
         plans_[view.signature] = {std::move(plan), profile_, before_, doubt_ == nullptr};
     }
     return true;
+}
+
+void PlanSelector::say_unpriced(const planner::Plan& plan) const {
+    const std::string why =
+        not_priced(plan, steps_.has_value(), Settings::process().forced_merge > 0);
+    if (!why.empty()) {
+        DEFT_INFO("%s (docs/companion.md)", why.c_str());
+    }
 }
 
 const char* PlanSelector::priced_out(const planner::Plan& plan) {
@@ -419,7 +428,20 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
     return first;
 }
 
-Settings PlanSelector::allowed() const {
+void PlanSelector::put_prices(Settings& settings) {
+    if (!steps_) {
+        return;
+    }
+    if (steps_->noise_scale >= 0) {
+        settings.noise_scale = steps_->noise_scale;
+    }
+    planner::Plan late;
+    late.predicted.max_delay = 1;
+    settings.age_price =
+        prices_.age_price(steps_->rate_curvature, known_optimizer(), choose_prediction(late));
+}
+
+Settings PlanSelector::allowed() {
     Settings settings = Settings::process();
     if (doubt_ != nullptr) {
         neither_late_nor_merged(settings, doubt_);
@@ -428,6 +450,7 @@ Settings PlanSelector::allowed() const {
     settings.lane_start = lane_.start;
     settings.lane_per_byte = lane_.per_byte;
     settings.cuts = cuts_;
+    put_prices(settings);
     return settings;
 }
 
