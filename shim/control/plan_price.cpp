@@ -13,6 +13,11 @@ namespace {
 // Of momentum that a schedule moves all the time.
 constexpr std::size_t kMostLimits = 256;
 
+bool heavy_ball(const executor::Optimizer& optimizer) {
+    return optimizer.family == executor::Optimizer::Family::Sgd && optimizer.momentum > 0 &&
+           !optimizer.nesterov;
+}
+
 planner::LateSteps steps_of(const executor::Optimizer& optimizer,
                             const executor::Prediction& prediction, std::uint32_t delay,
                             std::uint32_t merge) {
@@ -39,15 +44,19 @@ double PlanPrices::limit(const planner::LateSteps& steps) {
     return known->second;
 }
 
+double PlanPrices::assumed_age_price(const executor::Optimizer& optimizer,
+                                     const executor::Prediction& prediction) {
+    const bool predicted = prediction.kind != executor::PredictionKind::None;
+    return heavy_ball(optimizer) && predicted ? planner::kLeastAgePrice : planner::kAgePrice;
+}
+
 double PlanPrices::age_price(double rate_curvature, const executor::Optimizer& optimizer,
                              const executor::Prediction& prediction) {
     if (!optimizer.known()) {
         return planner::kAgePrice;
     }
-    const bool heavy_ball = optimizer.family == executor::Optimizer::Family::Sgd &&
-                            optimizer.momentum > 0 && !optimizer.nesterov;
     return planner::measured_age_price(rate_curvature, limit(steps_of(optimizer, prediction, 1, 1)),
-                                       heavy_ball);
+                                       heavy_ball(optimizer));
 }
 
 double PlanPrices::bound(const planner::Plan& plan, const executor::Optimizer& optimizer,

@@ -31,6 +31,10 @@ public:
     // `prediction`: how gradients that are late by one are delivered.
     double age_price(double rate_curvature, const executor::Optimizer& optimizer,
                      const executor::Prediction& prediction);
+    // The same where nothing was measured: what trainings needed (perf/results/worth.md), 1.15
+    // times the iterations with predicted gradients under SGD with momentum, 1.4 otherwise.
+    static double assumed_age_price(const executor::Optimizer& optimizer,
+                                    const executor::Prediction& prediction);
 
 private:
     double limit(const planner::LateSteps& steps);

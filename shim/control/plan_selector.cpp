@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "planner/model/options.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/split_plan.h"
 #include "shim/cuda/event_pool.h"
@@ -429,16 +430,18 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
 }
 
 void PlanSelector::put_prices(Settings& settings) {
-    if (!steps_) {
-        return;
-    }
-    if (steps_->noise_scale >= 0) {
+    if (steps_ && steps_->noise_scale >= 0) {
         settings.noise_scale = steps_->noise_scale;
     }
     planner::Plan late;
     late.predicted.max_delay = 1;
-    settings.age_price =
-        prices_.age_price(steps_->rate_curvature, known_optimizer(), choose_prediction(late));
+    const executor::Prediction prediction = choose_prediction(late);
+    settings.age_price = PlanPrices::assumed_age_price(known_optimizer(), prediction);
+    const double measured =
+        steps_ ? prices_.age_price(steps_->rate_curvature, known_optimizer(), prediction) : 0;
+    if (steps_ && measured <= planner::kAgePrice) {  // else its bound decides, and says so
+        settings.age_price = measured;
+    }
 }
 
 Settings PlanSelector::allowed() {
