@@ -234,6 +234,7 @@ class Steps:
         self._ended = 0          # windows
         self._answered = 0       # of them, that were read
         self._told_at = None     # the rates that were told last
+        self._settled = False    # nothing is to come but other rates
 
     @property
     def _due(self):
@@ -259,6 +260,12 @@ class Steps:
     @guarded
     def step_begins(self, optimizer):
         """Of the module's optimizer, all gradients summed."""
+        if self._settled:   # of most iterations of a job: no more than has to be
+            for group, told in zip(optimizer.param_groups, self._told_at):
+                if group["lr"] is not told:
+                    break
+            else:
+                return
         if not self._asked:
             self._ask(optimizer)
         if self._terms is None:
@@ -300,6 +307,7 @@ class Steps:
 
     def _give_up(self):
         self._terms = self._coming = None
+        self._settled = False
         self._end()
         library().note_steps(self._module.number, float("nan"), -1)
 
@@ -363,7 +371,7 @@ class Steps:
         most = max(max(curvature, 0) * max((now / before for now, before in zip(rates, then)
                                             if before > 0), default=0)
                    for curvature, then, _ in self._answers)
-        self._told_at = rates
+        self._told_at, self._settled = rates, True
         library().note_steps(self._module.number, most, self._answers[-1][2])
 
 
