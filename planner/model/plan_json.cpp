@@ -171,7 +171,9 @@ Prediction prediction_from(const Json& from, const std::string& at) {
     p.max_merge = number32(from, "max_merge", at);
     p.mean_age = real(from, "mean_age", at);
     p.late = real(from, "late", at);
-    p.progress = real(from, "progress", at);
+    if (from.has("progress")) {  // not in files of before; nothing depends on it
+        p.progress = real(from, "progress", at);
+    }
     p.bound = real(from, "bound_s", at);
     p.gap = real(from, "gap", at);
     p.exposed = real(from, "exposed_s", at);
