@@ -436,7 +436,9 @@ void PlanSelector::put_prices(Settings& settings) {
     planner::Plan late;
     late.predicted.max_delay = 1;
     const executor::Prediction prediction = choose_prediction(late);
-    settings.age_price = PlanPrices::assumed_age_price(known_optimizer(), prediction);
+    if (!settings.age_price_named) {
+        settings.age_price = PlanPrices::assumed_age_price(known_optimizer(), prediction);
+    }
     const double measured =
         steps_ ? prices_.age_price(steps_->rate_curvature, known_optimizer(), prediction) : 0;
     if (steps_ && measured <= planner::kAgePrice) {  // else its bound decides, and says so

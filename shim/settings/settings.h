@@ -74,6 +74,7 @@ struct Settings {
     // What merged and late gradients cost this job (planner/model/progress.h).
     double noise_scale = planner::kNoiseScale;
     double age_price = planner::kAgePrice;
+    bool age_price_named = false;  // by the operator
 
     static Settings process();
     // Everything that has to be equal on all ranks, in words.
