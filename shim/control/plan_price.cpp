@@ -78,6 +78,19 @@ double PlanPrices::bound(const planner::Plan& plan, const executor::Optimizer& o
     return kMargin * least;
 }
 
+bool lower_caps(const planner::Prediction& plan, Settings& settings) {
+    if (plan.max_delay > 0 && plan.max_merge > 1) {
+        settings.combined = false;
+    } else if (plan.max_delay > 0) {
+        settings.max_delay = plan.max_delay - 1;
+    } else if (settings.max_merge > 1) {
+        settings.max_merge = std::min(settings.max_merge, plan.max_merge) - 1;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 std::string not_priced(const planner::Plan& plan, bool measured, bool named) {
     if (!plan.predicted.late_or_merged()) {
         return "";

@@ -8,6 +8,7 @@
 #include "planner/model/plan.h"
 #include "planner/stability.h"
 #include "shim/executor/prediction.h"
+#include "shim/settings/settings.h"
 
 namespace deft::director {
 
@@ -41,6 +42,10 @@ private:
 
     std::map<planner::LateSteps, double> limits_;  // known
 };
+
+// The caps that are tried next where the steps do not bear that plan: either alone where it is late
+// and merged, else a delay less, else a gradient less in each update. False: there are none.
+bool lower_caps(const planner::Prediction& plan, Settings& settings);
 
 // Why such a plan is carried out whatever its steps bear; "": it is priced. `named`: by the
 // operator.

@@ -412,14 +412,7 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
             log::write(new_one ? log::Level::Warn : log::Level::Info,
                        "a plan is not taken: %s (docs/companion.md)", why);
         }
-        const planner::Prediction& p = plan.predicted;
-        if (p.max_delay > 0 && p.max_merge > 1) {
-            settings.combined = false;  // either alone may be borne
-        } else if (p.max_delay > 0) {
-            settings.max_delay = p.max_delay - 1;
-        } else if (settings.max_merge > 1) {
-            settings.max_merge = std::min(settings.max_merge, p.max_merge) - 1;
-        } else {
+        if (!lower_caps(plan.predicted, settings)) {
             break;
         }
         settings.limited = why;

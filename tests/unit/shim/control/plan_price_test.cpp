@@ -49,6 +49,24 @@ TEST(PlanPrice, ALateGradientIsPricedByMomentumAndPrediction) {
     EXPECT_NEAR(bound("damp:0.5", 0), 2, 0.04);
 }
 
+TEST(PlanPrice, CapsAreLoweredUntilNothingIsLateOrMerged) {
+    Settings settings;
+    settings.combined = true;
+    settings.max_delay = 2;
+    settings.max_merge = 8;  // of which the plan takes three
+    EXPECT_TRUE(lower_caps(plan_of(2, 3).predicted, settings));
+    EXPECT_FALSE(settings.combined) << "either alone may be borne";
+    EXPECT_EQ(settings.max_delay, 2U);
+    EXPECT_TRUE(lower_caps(plan_of(2, 1).predicted, settings));
+    EXPECT_TRUE(lower_caps(plan_of(1, 1).predicted, settings));
+    EXPECT_EQ(settings.max_delay, 0U);
+    EXPECT_EQ(settings.max_merge, 8U);
+    EXPECT_TRUE(lower_caps(plan_of(0, 3).predicted, settings));
+    EXPECT_TRUE(lower_caps(plan_of(0, 2).predicted, settings));
+    EXPECT_EQ(settings.max_merge, 1U);
+    EXPECT_FALSE(lower_caps(plan_of(0, 1).predicted, settings));
+}
+
 TEST(PlanPrice, TheOldestOfMixedAgesCounts) {
     PlanPrices prices;
     planner::Plan mixed = plan_of(0, 1);
