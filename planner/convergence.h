@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeFT's Preserver: what a plan's delayed and merged updates cost in training progress.
+// DeFT's Preserver as its paper has it: what a plan's delayed and merged updates cost in progress.
+// The library prices plans otherwise (stability.h, model/progress.h, docs/planner.md): this walk
+// objects to noisy gradients, where merging costs least.
 #pragma once
 
 #include <string>

@@ -148,6 +148,7 @@ ObservedPlan read_plan(const Node& node) {
     plan.before.p90 = node.number("before_p90_ms");
     plan.before.n = node.integer_or_zero("before_n");
     plan.updates_per_iteration = node.number("updates_per_iteration");
+    plan.progress = node.number("progress");
     plan.switched = node.integer_or_zero("switched");
     if (node.has("tuning")) {
         plan.tuning = read_tuning(node.child("tuning"));

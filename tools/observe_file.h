@@ -90,6 +90,7 @@ struct ObservedPlan {
     std::optional<double> predicted_ms, baseline_ms, before_ms, bound_ms;
     Quantiles before;  // spread of before_ms, where the writer knew it
     std::optional<double> updates_per_iteration;
+    std::optional<double> progress;  // synchronous updates that an iteration is worth
     struct Transfer {
         std::int64_t bucket = 0, lane = 0;  // lane 0: the job's own network
         double start_ms = 0, finish_ms = 0;

@@ -48,14 +48,25 @@ bool sure(const Estimate& change) {
 
 std::string update_sentence(const PlanGain& gain) {
     const double updates = gain.plan->updates_per_iteration.value_or(1);
-    if (updates <= 0 || updates >= 0.999 || !gain.now || !gain.before) {
+    const double progress = gain.plan->progress.value_or(1);
+    if (!gain.now || !gain.before) {
         return "";
     }
-    const double each = gain.now->middle / updates;
-    return fmt::format(
-        " The plan makes {:.3g} updates an iteration: one update takes {:.2f} ms, and took {:.2f} "
-        "ms.",
-        updates, each, gain.before->middle);
+    std::string text;
+    if (updates > 0 && updates < 0.999) {
+        text += fmt::format(
+            " The plan makes {:.3g} updates an iteration: one update takes {:.2f} ms, and took "
+            "{:.2f} ms.",
+            updates, gain.now->middle / updates, gain.before->middle);
+    }
+    if (progress > 0 && progress < 0.999) {
+        text += fmt::format(
+            " An iteration is worth {:.3g} of one without it, as expected: what {:.2f} ms did "
+            "takes "
+            "{:.2f} ms now.",
+            progress, gain.before->middle, gain.now->middle / progress);
+    }
+    return text;
 }
 
 // The sentence that answers: did it help?

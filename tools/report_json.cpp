@@ -122,6 +122,7 @@ nlohmann::ordered_json json_plans(const ObserveFile& file) {
                          {"before_ms", json_value(plan.before_ms)},
                          {"bound_ms", json_value(plan.bound_ms)},
                          {"updates_per_iteration", json_value(plan.updates_per_iteration)},
+                         {"progress", json_value(plan.progress)},
                          {"switched", plan.switched},
                          {"ended", plan.ended},
                          {"guard_decisions", plan.guard_decisions},

@@ -104,6 +104,16 @@ std::string path_lines(const RunReport& run) {
     return text;
 }
 
+// What an iteration under the plan counts for, where that is less than without it.
+std::string worth_words(const ObservedPlan& plan) {
+    const double updates = plan.updates_per_iteration.value_or(1);
+    const double progress = plan.progress.value_or(1);
+    return updates > 0.999 && progress > 0.999
+               ? ""
+               : fmt::format("; {:.3g} updates an iteration, worth {:.3g} without it", updates,
+                             progress);
+}
+
 // Whether a plan is in force, and if not, why not. `takes`: an iteration, measured since the plan
 // came into force.
 std::string plan_words(const ObservedPlan& plan, const std::optional<double>& takes) {
@@ -122,7 +132,8 @@ std::string plan_words(const ObservedPlan& plan, const std::optional<double>& ta
     if (plan.state == "running") {
         return fmt::format("'{}' in force: {}{}", policy,
                            takes ? fmt::format("measured {} ms per iteration, ", ms(takes)) : "",
-                           figures);
+                           figures) +
+               worth_words(plan);
     }
     return fmt::format("'{}' {}, state {}{}: {}", policy,
                        plan.switched > 0 ? "was in force and is not any more" : "not in force",

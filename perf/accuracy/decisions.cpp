@@ -15,6 +15,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "shim/control/plan_price.h"
 #include "shim/guard/guard.h"
 #include "shim/settings/companion.h"
+#include "shim/settings/mode.h"
 #include "shim/settings/optimizer.h"
 #include "shim/settings/settings.h"
 
@@ -34,7 +36,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kMostTries = 8;
+constexpr int kMostTries = 8;  // plans that are told
 
 // Times in ms. `transfer_ms` is what each bucket's all-reduce takes in the job as it is.
 planner::Profile profile_from(const json& text) {
@@ -96,21 +98,6 @@ json describe(const planner::Plan& plan, const std::string& note, director::Plan
             {"factors", factors_of(plan, prediction)}};
 }
 
-// The caps that are tried when a plan is too dear: as PlanSelector::keep_within_price() lowers
-// them. False: there are no lower ones.
-bool lower(const planner::Prediction& plan, director::Settings& settings) {
-    if (plan.max_delay > 0 && plan.max_merge > 1) {
-        settings.combined = false;
-    } else if (plan.max_delay > 0) {
-        settings.max_delay = plan.max_delay - 1;
-    } else if (settings.max_merge > 1) {
-        settings.max_merge = std::min(settings.max_merge, plan.max_merge) - 1;
-    } else {
-        return false;
-    }
-    return true;
-}
-
 // The job is proven, and the library has looked at the plan a second time (it knows what backward
 // ends with).
 json library_plans(const planner::Profile& profile) {
@@ -118,13 +105,19 @@ json library_plans(const planner::Profile& profile) {
     director::Settings settings = director::Settings::process();
     settings.layers = director::layers_may_wait();
     settings.mixed_ages = true;
+    if (!settings.age_price_named) {
+        planner::Plan late;
+        late.predicted.max_delay = 1;
+        settings.age_price = director::PlanPrices::assumed_age_price(
+            director::known_optimizer(), director::choose_prediction(late));
+    }
     director::PlanPrices prices;
     json plans = json::array();
-    for (std::uint32_t tries = 0; tries < kMostTries; ++tries) {
+    for (int tries = 0; tries < kMostTries; ++tries) {
         std::string note;
         const planner::Plan plan = director::choose_plan(profile, {}, settings, note);
         plans.push_back(describe(plan, note, prices));
-        if (!plan.predicted.late_or_merged() || !lower(plan.predicted, settings)) {
+        if (!plan.predicted.late_or_merged() || !director::lower_caps(plan.predicted, settings)) {
             break;
         }
     }
@@ -193,6 +186,9 @@ int answer_guard(int ranks) {
 int main(int count, char** words) {
     const std::vector<std::string> arguments(words + 1, words + count);
     try {
+        if (const char* const refusal = deft::shim_refusal()) {
+            throw std::invalid_argument(refusal);
+        }
         if (!arguments.empty() && arguments[0] == "plan" && count <= 3) {
             return deft::answer_plan(count == 3 ? arguments[1] : "");
         }

@@ -12,14 +12,15 @@ a bucket stands for DDP's. Measured are
 - `course_us`: the wrapped backward and step of an iteration without a look,
 - `loss_us`: what an iteration takes longer while its loss is told, and `norm_us` the norm of a
   module of 160 parameters (10 million elements), as it is told in some iterations,
-- `steps_us`: what an iteration takes longer while the steps of a module of 160 parameters (10
-  million elements, in 6 buckets) are measured, as they are in a job's first 50 iterations, and
-  `measured_us` behind that,
+- `steps_us`: what one of a job's first 50 iterations takes longer in the mean because the steps of
+  a module of 160 parameters (10 million elements, in 6 buckets) are measured in them; `looked_us`:
+  those of them that are measured, and `measured_us` an iteration behind them,
 - `grad_us`: one `.grad` of the job's where nothing is watched,
 - `divide_4k_us`, `divide_25m_us`: the division that DDP would have done while it copies.
 """
 
 import argparse
+import gc
 import json
 import platform
 import statistics
@@ -115,11 +116,14 @@ def losses_microseconds():
 
 
 def steps_microseconds():
-    """Of iterations that are measured, and of iterations behind them. Between them the caches hold
-    something else, as in a job."""
+    """Of the first iterations, of those that are measured, and of iterations behind them. Between
+    them the caches hold something else, as in a job. One that another process has interrupted does
+    not count: of each iteration the median of the rounds."""
     from deft_companion import proofs, steps
-    samples = {"steps_us": [], "measured_us": []}
-    for _ in range(3):
+    rounds, measuring = [], set()
+    gc.disable()   # it has the garbage of all iterations
+    for _ in range(5):
+        rounds.append([])
         parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes_of_many()]
         module = proofs.Module(parameters)
         optimizer = torch.optim.AdamW(parameters, 1e-3)
@@ -133,11 +137,14 @@ def steps_microseconds():
                 if measured.takes_shares:
                     measured.share_comes(place, part)
             measured.step_begins(optimizer)
-            took = (time.perf_counter() - start) * 1e6
-            if 3 <= iteration < 50 or iteration > 52:
-                samples["steps_us" if iteration < 50 else "measured_us"].append(took)
+            rounds[-1].append((time.perf_counter() - start) * 1e6)
+            if measured.under_way:
+                measuring.add(iteration)
             optimizer.step()
             module.iterations += 1
+    took = [statistics.median(some) for some in zip(*rounds)]
+    samples = {"steps_us": [statistics.mean(took[2:50])], "measured_us": took[53:],
+               "looked_us": [took[iteration] for iteration in sorted(measuring)]}
     return {name: {"median": round(statistics.median(some), 3), "samples": some}
             for name, some in samples.items()}
 

@@ -42,7 +42,7 @@ const Row kRows[] = {
     {"deft without merging", "deft", [](Options& o) { o.max_merge = 1; }},
     {"deft without more than one late", "deft", [](Options& o) { o.max_delay = 1; }},
     {"covap", "covap", nullptr},
-    {"best", "best", nullptr},
+    {"best", "best", [](Options& o) { o.objective = planner::Objective::IterationTime; }},
     {"best by progress", "best",
      [](Options& o) {
          o.objective = planner::Objective::Progress;

@@ -50,9 +50,10 @@ POLICIES = {
     "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2, "whole")),
     "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"},
                    ("best", 1, 1), ("best", 0, 2)),
-    # Both allowed at once: one update in a fraction of iterations.
+    # Both allowed at once: one update in a fraction of iterations. It has to cost little progress.
     "deft-both": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MAX_DELAY": "1",
-                           "DEFT_MAX_MERGE": "2"}, ("best", 1, 2, "whole")),
+                           "DEFT_MAX_MERGE": "2", "DEFT_NOISE_SCALE": "9",
+                           "DEFT_AGE_PRICE": "0.15"}, ("best", 1, 2, "whole")),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
     "delay1-tail": ("deft", forced("delay1-tail"), ("best", 1, 1)),
     "delay2": ("deft", forced("delay2"), ("best", 2, 1)),
@@ -68,6 +69,17 @@ POLICIES = {
     "us-byte": ("observe", {}, ("us-byte", 0, 1)),
 }
 STAND_INS = ("bytescheduler", "us-byte")
+
+
+def priced(policy):
+    """How `deft plan` is to compare plans: as mode deft does, or by time where a plan is named."""
+    settings = POLICIES[policy][1]
+    if POLICIES[policy][0] != "deft" or "DEFT_PLAN" in settings:
+        return ["--objective", "iteration",
+                *([] if policy == "delay1-tail" else ["--no-mixed-ages"])]
+    return [word for option, name in (("--noise-scale", "DEFT_NOISE_SCALE"),
+                                      ("--age-price", "DEFT_AGE_PRICE"))
+            if name in settings for word in (option, settings[name])]
 
 
 def parse(arguments):
@@ -169,17 +181,18 @@ class Model:
         return path
 
     def plan(self, policy, gbit, scales, out=None):
-        """Milliseconds the simulator predicts for the scaled job."""
+        """Milliseconds the simulator predicts for the scaled job, and their bound."""
         return min(self._plan(asked, policy, gbit, scales, out) for asked in POLICIES[policy][2:])
 
     def _plan(self, asked, policy, gbit, scales, out):
         name, delay, merge, how = (*asked, "turns")[:4]
         text = tool(self.parts, "plan", "--profile", self.path, "--links", self.links(gbit, scales),
                     "--ranks", "2", "--policy", name, "--max-delay", str(delay), "--max-merge",
-                    str(merge), "--merge", how, "--json",
+                    str(merge), "--merge", how, "--json", *priced(policy),
                     *(["--barrier", "layer"] if policy in STAND_INS else []),
                     *(["--out", out] if out else []))
-        return json.loads(text)["predicted"]["iteration_s"] * 1e3 * scales[0]
+        predicted = json.loads(text)["predicted"]
+        return tuple(predicted[name] * 1e3 * scales[0] for name in ("iteration_s", "bound_s"))
 
 
 def cell(model, coverage, policy, network, parts, options, gbit, lanes):
@@ -188,13 +201,14 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
     scales = model.scales(coverage, gbit)
     with tempfile.TemporaryDirectory(prefix="deft-policies-") as folder:
         schedule = os.path.join(folder, "schedule.json") if policy in STAND_INS else None
-        predicted = model.plan(policy, lanes[fast] if policy == "plain" else gbit, scales, schedule)
+        predicted, bound = model.plan(policy, lanes[fast] if policy == "plain" else gbit, scales,
+                                      schedule)
 
         def command(results, scratch):
             return [parts.replay, "--profile", model.path, "--time-scale", repr(scales[0]),
                     "--size-scale", repr(scales[1]), "--iterations", str(options.iterations),
                     "--alone", "6", "--id-file", os.path.join(scratch, "id"), "--json", results,
-                    *(["--schedule", schedule] if schedule else [])]
+                    *(["--schedule", schedule] if schedule else ["--look"])]
         mode, settings = POLICIES[policy][:2]
         run = ranks.run(network, parts, command, mode, settings,
                         [fast] if policy == "plain" else None, options.timeout)
@@ -209,10 +223,22 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
             "gradient_bytes": run.results["gradient_bytes"], "raw_gbit": lanes, "raw_ms": times,
             "state": plan.get("state", ""), "reason": plan.get("reason", ""),
             "chosen": plan.get("policy", ""), "planned_ms": plan.get("predicted_ms"),
+            "bound_ms": bound,
             "updates_per_iteration": plan.get("updates_per_iteration"), "late": plan.get("late"),
+            **counted(run.results, plan, options.window),
             "in_force": plan.get("state") == "running",
             "replicas_equal": run.results["replicas_equal"], "sent": run.sent,
             "load": round(os.getloadavg()[0], 2)}
+
+
+def counted(results, plan, window):
+    """What the job itself saw: updates an iteration, over whole periods at the end of the run, and
+    the part of the last iteration's gradients that was not that iteration's sum."""
+    period, zeros = iterations.period_of(plan), results["zero_gradients"]
+    last = zeros[-max(window // period, 1) * period:]
+    elements = results["gradient_bytes"] / 4
+    return {"seen_updates": sum(not zero for zero in last) / len(last) if last else None,
+            "seen_late": results["elements_not_the_sum"] / elements}
 
 
 def needs_plan(policy):
@@ -235,6 +261,28 @@ def relative(cells):
             if values:
                 table.setdefault(policy, {})[f"{coverage:g}"] = round(statistics.median(values), 4)
     return table
+
+
+def seen(cells):
+    """The table of what the jobs got, beside what their plans had promised."""
+    shown = [one for one in cells if one["in_force"] and one.get("seen_updates") is not None
+             and (one["late"] or one["updates_per_iteration"] < 1)]
+    if not shown:
+        return []
+    text = ["## What the updates got", "",
+            "Of plans that were late or merged, at the end of the run. No plan of its kind is "
+            "faster than the bound, by the compute that was wanted. Late is the part of the "
+            "last iteration's gradients that was not that iteration's sum, and updates are the "
+            "iterations with any: seen by the job, and in brackets as the plan said.", "",
+            "| model | coverage | policy | ms | over the bound | late | updates an iteration |",
+            "|---|---|---|---|---|---|---|"]
+    for one in shown:
+        text.append(f"| {one['model']} | {one['coverage']:g} | {one['policy']} "
+                    f"| {one['iteration_ms']:.1f} "
+                    f"| {100 * (one['iteration_ms'] / one['bound_ms'] - 1):+.1f} % "
+                    f"| {100 * one['seen_late']:.1f} % ({100 * one['late']:.1f} %) "
+                    f"| {one['seen_updates']:.3f} ({one['updates_per_iteration']:.3f}) |")
+    return [*text, ""]
 
 
 def markdown(document):
@@ -264,6 +312,7 @@ def markdown(document):
                            + ("*" if needs_plan(policy) and not one["in_force"] else ""))
             text.append(f"| {policy} | " + " | ".join(row) + " |")
         text.append("")
+    text += seen(cells)
     text += ["## DeFT against the stand-ins", "",
              "A cell is the iteration time of the better of ByteScheduler and US-Byte over that "
              "of mode deft; above 1 deft is faster. deft merges: an update may hold two "

@@ -12,7 +12,8 @@ enum class Barrier {
     Layer,  // forward of a layer waits for its own gradient only (ByteScheduler, P3, DeAR, US-Byte)
 };
 
-// What `best` minimises first; ties go to fewer stale steps and then to fewer links.
+// What `best` minimises first, and what a verdict counts; ties go to fewer stale steps and then to
+// fewer links.
 enum class Objective {
     IterationTime,  // seconds per iteration
     UpdateTime,     // seconds per update: a merged plan pays for the updates it skips
@@ -21,12 +22,19 @@ enum class Objective {
     Progress,
 };
 
+// Of a job of which nothing is known: the gradient noise scale over the batch of one iteration (1:
+// half of the steps are lost to noise), and how many more iterations late bytes need for each
+// update that they have missed, as a part. Both are at the careful end of what small trainings
+// needed to the same loss (perf/results/worth.md, docs/planner.md).
+inline constexpr double kNoiseScale = 1;
+inline constexpr double kAgePrice = 0.4;
+
 struct Options {
     // Caps on what may happen to accuracy (facts and measurements: docs/planner.md).
     std::uint32_t max_delay = 1;  // updates may lag their newest gradient by this many iterations
     std::uint32_t max_merge = 2;  // iterations summed into one update
     Barrier barrier = Barrier::Update;  // what `best` may assume about the job
-    Objective objective = Objective::IterationTime;
+    Objective objective = Objective::Progress;
     std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
 
     bool allow_split = true;            // buckets may be cut
@@ -44,12 +52,9 @@ struct Options {
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this
     double noise = 0.02;                   // gains below this fraction are "do nothing"
 
-    // Objective::Progress. The gradient noise scale over the batch of one iteration: 1 is a batch
-    // at which half of the steps are lost to noise. What one missed update costs, as a part of the
-    // late bytes' progress: small trainings with everything one late needed a third more
-    // iterations and were not level yet (docs/planner.md).
-    double noise_scale = 1;
-    double age_price = 0.4;
+    // What merged and late gradients cost where nothing was measured of the job (progress.h).
+    double noise_scale = kNoiseScale;
+    double age_price = kAgePrice;
 
     // Policies of others, at the values they publish; 0 lets the policy choose.
     std::uint64_t partition_bytes = 32ULL << 20;  // ByteScheduler, all-reduce: 8 M parameters

@@ -75,6 +75,7 @@ struct Prediction {
     std::uint32_t max_merge = 1;
     double mean_age = 0;           // iterations, over bytes and the gradients in them
     double late = 0;               // part of the delivered bytes whose newest gradient is late
+    double progress = 1;           // synchronous updates that an iteration is worth (progress.h)
     double bound = 0;              // no plan of this kind can be faster, seconds per iteration
     double gap = 0;                // iteration / bound - 1
     double exposed = 0;            // seconds per iteration compute waits for links
@@ -103,6 +104,9 @@ struct Plan {
     Prediction predicted{};
 
     bool operator==(const Plan&) const = default;
+
+    // "best (mixed-ages)" where `best` took the plan of another policy, else the policy.
+    std::string name() const { return origin.empty() ? policy : policy + " (" + origin + ")"; }
 
     // Whether every update gets the generations it gets of all buckets, as a job's own clipping and
     // statistics expect; not so where buckets take turns, as in COVAP's.

@@ -72,6 +72,7 @@ Json to_json(const Prediction& p) {
     json.set("max_merge", Json::number(std::uint64_t{p.max_merge}));
     json.set("mean_age", Json::number(p.mean_age));
     json.set("late", Json::number(p.late));
+    json.set("progress", Json::number(p.progress));
     json.set("bound_s", Json::number(p.bound));
     json.set("gap", Json::number(p.gap));
     json.set("exposed_s", Json::number(p.exposed));
@@ -170,6 +171,9 @@ Prediction prediction_from(const Json& from, const std::string& at) {
     p.max_merge = number32(from, "max_merge", at);
     p.mean_age = real(from, "mean_age", at);
     p.late = real(from, "late", at);
+    if (from.has("progress")) {  // not in files of before; nothing depends on it
+        p.progress = real(from, "progress", at);
+    }
     p.bound = real(from, "bound_s", at);
     p.gap = real(from, "gap", at);
     p.exposed = real(from, "exposed_s", at);

@@ -2,6 +2,7 @@
 #include "planner/model/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <vector>
 
@@ -52,7 +53,33 @@ double late_worth(double missed, double age_price) {
     return 1 / (1 + age_price * missed);
 }
 
+double measured_age_price(double rate_curvature, double limit, bool heavy_ball) {
+    const double part = limit > 0 ? std::max(rate_curvature, 0.0) / limit : INFINITY;
+    const double price = part < 1 ? part / (1 - part) : INFINITY;
+    return std::max(price, heavy_ball ? kLeastAgePrice : kAgePrice);
+}
+
+double worth_per_iteration(const Plan& plan, const Options& options) {
+    switch (options.objective) {
+        case Objective::IterationTime:
+            return 1;
+        case Objective::UpdateTime:
+            return plan.predicted.updates > 0 ? plan.predicted.updates : 1;
+        case Objective::Progress:
+            return progress_per_iteration(plan, options);
+    }
+    return 1;
+}
+
+double seconds_that_count(const Plan& plan, const Options& options) {
+    return plan.predicted.iteration / worth_per_iteration(plan, options);
+}
+
 double progress_per_iteration(const Plan& plan, const Options& options) {
+    if (std::all_of(plan.deliveries.begin(), plan.deliveries.end(),
+                    [](const Delivery& d) { return d.delay() == 0 && d.generation.count == 1; })) {
+        return 1;
+    }
     std::vector<const Delivery*> by_bytes;
     by_bytes.reserve(plan.deliveries.size());
     for (const Delivery& d : plan.deliveries) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policy `best`: the fastest plan within the caps, over everything else in this folder and over
-// combinations of their ideas:
+// Policy `best`: the plan with the least expected time to the same loss (Options::objective,
+// progress.h) within the caps, over everything else in this folder and over combinations of their
+// ideas:
 //   - messages cut over all links so that their parts end together (water-filling), under every
 //     order another policy chose for one link as fast as all together;
 //   - whole buckets spread over links, largest first or deadline first;
@@ -284,15 +285,21 @@ void offer_mixed_ages(const Profile& profile, const Fabric& fabric, const Option
         };
         Plan late = mixed_ages(profile, fabric, options, 0, whole, cut);
         evaluate(late, profile, fabric);
-        offer(most_fresh(profile, fabric, options, late.predicted.iteration * (1 + 1e-5), whole,
-                         cut));
+        const double seconds = late.predicted.iteration * (1 + 1e-5);
+        const std::uint64_t least = most_fresh(profile, fabric, options, seconds, whole, cut);
+        offer(least);
         if (options.objective != Objective::Progress) {
             continue;
         }
+        Options exactly = options;
+        exactly.slack = 0;
+        const std::uint64_t fits = most_fresh(profile, fabric, exactly, seconds, whole, cut);
         std::uint64_t fresh = 0;
         for (std::size_t i = 0; i + 1 < profile.size(); ++i) {
             fresh += profile.buckets[i].bytes;
-            const bool tried = profile.size() <= kTried || i % (profile.size() / kTried) == 0;
+            const bool within_slack = fresh > least && fresh <= fits;
+            const bool tried =
+                !within_slack && (profile.size() <= kTried || i % (profile.size() / kTried) == 0);
             const double in_time = static_cast<double>(fresh) / total;
             const double worth = in_time + (1 - in_time) * late_worth(1, options.age_price);
             if (tried && !choice.hopeless(mixed_ages_floor(profile, rate, fresh) / worth, 0)) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 
-#include "planner/model/progress.h"
 #include "planner/simulator/evaluate.h"
 #include "planner/solver/plan_floor.h"
 
@@ -32,7 +31,7 @@ double Choice::offer(Plan plan) {
     if (!allowed(plan)) {
         return INFINITY;
     }
-    const double worth_of = worth(plan);
+    const double worth_of = worth_per_iteration(plan, options_);
     const double least = plan_floor(plan, profile_, fabric_) * (1 - 1e-9) / worth_of;
     const bool preferred = secondary(plan) < secondary(best_);
     if (hopeless(least, preferred ? 0 : UINT32_MAX)) {
@@ -61,18 +60,6 @@ bool Choice::hopeless(double least, std::uint32_t age) const {
                                 : age <= best_.predicted.max_age;
     const double fastest = std::min(fastest_, best_seconds_);
     return least * kTie >= best_seconds_ && !(preferable && least <= fastest * kTie);
-}
-
-double Choice::worth(const Plan& plan) const {
-    switch (options_.objective) {
-        case Objective::IterationTime:
-            return 1;
-        case Objective::UpdateTime:
-            return plan.predicted.updates > 0 ? plan.predicted.updates : 1;
-        case Objective::Progress:
-            return progress_per_iteration(plan, options_);
-    }
-    return 1;
 }
 
 bool Choice::allowed(const Plan& plan) const {

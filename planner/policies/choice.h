@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "planner/model/plan.h"
+#include "planner/model/progress.h"
 
 namespace deft::planner {
 
@@ -23,7 +24,7 @@ public:
           best_seconds_(seconds(best_)) {}
 
     // Seconds that count: those of an iteration, divided by what it is worth.
-    double seconds(const Plan& plan) const { return plan.predicted.iteration / worth(plan); }
+    double seconds(const Plan& plan) const { return seconds_that_count(plan, options_); }
 
     // Seconds per iteration in which compute waits; infinite if the plan was not simulated.
     double offer(Plan plan);
@@ -38,7 +39,6 @@ private:
     // What decides between plans that take equally long; the smaller wins.
     using Secondary = std::tuple<double, double, std::uint32_t, double, std::size_t, std::size_t>;
 
-    double worth(const Plan& plan) const;
     bool allowed(const Plan& plan) const;
     Secondary secondary(const Plan& plan) const;
 

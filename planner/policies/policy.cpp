@@ -3,6 +3,8 @@
 
 #include <stdexcept>
 
+#include "planner/model/progress.h"
+
 namespace deft::planner {
 
 const std::vector<Policy>& policies() {
@@ -17,7 +19,7 @@ const std::vector<Policy>& policies() {
         {"covap", plan_covap, false, "every I-th piece per iteration, the rest as residuals"},
         {"edf", plan_edf, true, "deadline first, opening links by marginal benefit"},
         {"fewest-links", plan_fewest_links, true, "as fast with as few links as possible"},
-        {"best", plan_best, false, "the fastest plan within the caps"},
+        {"best", plan_best, false, "the soonest at the same loss, within the caps"},
     };
     return kAll;
 }
@@ -48,7 +50,8 @@ Plan make_plan(std::string_view name, const Profile& profile, const Fabric& fabr
     Plan plan = policy->make(profile, seen, options);
     Prediction& p = plan.predicted;
     p.baseline = plan_none(profile, seen, options).predicted.iteration;
-    const bool gains = p.iteration < p.baseline * (1 - options.noise);
+    p.progress = progress_per_iteration(plan, options);
+    const bool gains = seconds_that_count(plan, options) < p.baseline * (1 - options.noise);
     const bool allowed = p.max_delay <= options.max_delay && p.max_merge <= options.max_merge;
     p.verdict = !gains ? Verdict::Keep : allowed ? Verdict::Use : Verdict::Unsafe;
     return plan;

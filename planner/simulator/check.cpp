@@ -336,6 +336,9 @@ void Checker::check_caps() {
     if (!(std::abs(p.late - late_part(plan_)) <= 1e-9)) {
         report("predicted.late: not what the deliveries say");
     }
+    if (!(p.progress > 0 && p.progress <= 1 + 1e-9)) {  // what it is depends on the prices
+        report("predicted.progress: outside 0..1");
+    }
 }
 
 void Checker::check_times() {

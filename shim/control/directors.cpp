@@ -95,6 +95,13 @@ void free_unknown() noexcept {
 constexpr int kAnyDevice = -1;
 
 int device_here(const Directors& directors) DEFT_REQUIRES(directors.mutex) {
+    const auto elsewhere = [&directors](const Director* director) {
+        return director->info().device != directors.alive.front()->info().device;
+    };
+    // The driver is not asked where the answer would change nothing, as in a process with one rank.
+    if (std::none_of(directors.alive.begin(), directors.alive.end(), elsewhere)) {
+        return kAnyDevice;
+    }
     const int device = cuda::current_device();
     for (const Director* const director : directors.alive) {
         if (device >= 0 && director->info().device == device) {

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "shim/settings/optimizer.h"
+#include "shim/settings/settings.h"
 
 namespace deft::director {
 
@@ -13,8 +14,9 @@ guard::Settings guard_settings() {
                     : config.is(Key::Guard, "warn") ? guard::Mode::Warn
                                                     : guard::Mode::Strict;
     const executor::Optimizer optimizer = known_optimizer();
-    settings.learning_rate = optimizer.learning_rate;
-    settings.momentum = optimizer.momentum;
+    // COVAP delivers every gradient, if late, and a plan that is named is carried out.
+    settings.merging_priced =
+        planning_mode() == ShimMode::Deft && Settings::process().forced_merge == 0;
     settings.heavy_ball = optimizer.family == executor::Optimizer::Family::Sgd &&
                           optimizer.momentum > 0 && !optimizer.nesterov;
     return settings;

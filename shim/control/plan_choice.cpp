@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "planner/adviser.h"
+#include "planner/model/progress.h"
 #include "planner/policies/mixed_ages.h"
 #include "planner/policies/policy.h"
 #include "planner/policies/spreading.h"
@@ -22,7 +23,7 @@ using planner::Options;
 using planner::Plan;
 using planner::Profile;
 
-// Merging, or being late, must be faster by this much to be worth it.
+// Merging, or being late, must come to the same loss sooner by this much to be worth it.
 constexpr double kClearly = 0.95;
 // More pieces must gain so much.
 constexpr double kFiner = 0.005;
@@ -37,8 +38,8 @@ std::string line(const char* format, double a, double b, double c) {
     return text;
 }
 
-// The fastest plan. Sums that are merged and late as well cost more accuracy than either alone, so
-// one of the two is chosen; that with an update every iteration unless merging is clearly faster.
+// The best plan. Sums that are merged and late as well cost more accuracy than either alone, so one
+// of the two is chosen; that with an update every iteration unless merging is clearly better.
 Plan best_within(const Profile& profile, const Fabric& fabric, const Options& options,
                  bool combined) {
     if (combined || options.max_delay == 0 || options.max_merge <= 1) {
@@ -50,7 +51,30 @@ Plan best_within(const Profile& profile, const Fabric& fabric, const Options& op
     one = options;
     one.max_delay = 0;
     Plan merged = planner::make_plan("best", profile, fabric, one);
-    return merged.predicted.iteration < kClearly * late.predicted.iteration ? merged : late;
+    return seconds_that_count(merged, options) < kClearly * seconds_that_count(late, options)
+               ? merged
+               : late;
+}
+
+// The same where nothing is known yet of which bytes backward ends with. Where a plan that delays
+// only these would be worth it, everything late is carried out for a while, and shows which they
+// are (PlanReview::look_again); what that costs is not counted.
+Plan best_by_guess(const Profile& profile, const Fabric& fabric, const Options& options,
+                   bool combined) {
+    Plan plan = best_within(profile, fabric, options, combined);
+    if (options.max_delay == 0 || options.mixed_ages) {
+        return plan;
+    }
+    Options promised = options;
+    promised.mixed_ages = true;
+    const Plan tail = best_within(profile, fabric, promised, combined);
+    if (!tail.predicted.mixed_ages() || tail.predicted.verdict != planner::Verdict::Use) {
+        return plan;
+    }
+    plan = planner::plan_generations(profile, fabric, options, 1, 1);
+    plan.predicted.baseline = tail.predicted.baseline;
+    plan.predicted.verdict = planner::Verdict::Use;
+    return plan;
 }
 
 bool all_late(const Plan& plan) {
@@ -64,8 +88,8 @@ bool all_late(const Plan& plan) {
 Plan best_over_lanes(const Profile& profile, const Fabric& fabric, const Options& options,
                      bool combined) {
     Plan best = planner::plan_generations(profile, fabric, options, 1, 0);
-    const auto offer = [&best](Plan plan) {
-        if (plan.predicted.iteration < kClearly * best.predicted.iteration) {
+    const auto offer = [&](Plan plan) {
+        if (seconds_that_count(plan, options) < kClearly * seconds_that_count(best, options)) {
             best = std::move(plan);
         }
     };
@@ -118,8 +142,9 @@ void judge(Plan& plan, const Profile& profile, const Fabric& fabric, const Optio
     own.links.resize(1);
     planner::Prediction& p = plan.predicted;
     p.baseline = planner::plan_none(profile, own, options).predicted.iteration;
-    p.verdict = p.iteration < p.baseline * (1 - options.noise) ? planner::Verdict::Use
-                                                               : planner::Verdict::Keep;
+    p.verdict = seconds_that_count(plan, options) < p.baseline * (1 - options.noise)
+                    ? planner::Verdict::Use
+                    : planner::Verdict::Keep;
 }
 
 // Partitions as ByteScheduler tunes them, from its documentation's down to where a start counts. Of
@@ -214,6 +239,16 @@ Fabric fabric_of(const Profile& profile, const std::vector<planner::Link>& lanes
     return fabric;
 }
 
+// COVAP's error feedback is not priced, and who asks for that mode asks for its merging.
+Options prices_of(const Settings& settings) {
+    Options options;
+    options.objective = settings.mode == ShimMode::Covap ? planner::Objective::IterationTime
+                                                         : planner::Objective::Progress;
+    options.noise_scale = settings.noise_scale;
+    options.age_price = settings.age_price;
+    return options;
+}
+
 double predict(Plan plan, const Profile& profile, const std::vector<planner::Link>& lanes) {
     return predict_over(fabric_of(profile, lanes), std::move(plan), profile);
 }
@@ -226,7 +261,7 @@ double predict_over(const Fabric& fabric, Plan plan, const Profile& profile) {
 Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes,
                  const Settings& settings, std::string& note) {
     const Fabric fabric = fabric_of(profile, lanes, settings);
-    Options options;
+    Options options = prices_of(settings);
     options.max_delay = settings.max_delay;
     options.max_merge = settings.max_merge;
     options.allow_fusion = false;  // every call of the job is a transfer of its own
@@ -252,6 +287,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
                     plan.predicted.iteration * 1e3, profile.iteration.median * 1e3,
                     plan.predicted.bound * 1e3);
         plan.predicted.verdict = planner::Verdict::Use;
+        plan.predicted.progress = progress_per_iteration(plan, options);
         return plan;
     }
     if (settings.layers && fabric.striped) {
@@ -262,15 +298,20 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
     } else if (settings.mode == ShimMode::Covap) {
         plan = covap(profile, fabric, options);
     } else {
-        plan = fabric.striped ? best_within(profile, fabric, options, settings.combined)
+        plan = fabric.striped ? best_by_guess(profile, fabric, options, settings.combined)
                               : best_over_lanes(profile, fabric, options, settings.combined);
     }
     if (!fabric.striped) {
         judge(plan, profile, fabric, options);
     }
-    note = plan.policy + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
+    plan.predicted.progress = progress_per_iteration(plan, options);
+    note = plan.name() + line(": %.2f ms predicted, %.2f ms as it is, bound %.2f ms",
                               plan.predicted.iteration * 1e3, plan.predicted.baseline * 1e3,
                               plan.predicted.bound * 1e3);
+    if (plan.predicted.late_or_merged()) {
+        note += line("; %.3g updates and %.3g synchronous ones' worth an iteration",
+                     plan.predicted.updates, plan.predicted.progress, 0);
+    }
     if (plan.predicted.late > 0 && plan.predicted.late < 1) {
         note += line("; %.0f %% of the bytes are late", 100 * plan.predicted.late, 0, 0);
     }

@@ -18,6 +18,10 @@ namespace deft::director {
 planner::Plan choose_plan(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
                           const Settings& settings, std::string& note);
 
+// What plans are compared by under these settings: the objective, and what lateness and merging
+// cost.
+planner::Options prices_of(const Settings& settings);
+
 // The networks: what the job's transfers took on its own, and what lanes take on the others.
 // `lanes` as above. Throws as choose_plan() does.
 planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<planner::Link>& lanes);

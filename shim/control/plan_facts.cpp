@@ -25,12 +25,13 @@ void add_counters(const executor::Executor& executor, PlanFacts& facts) {
 
 void describe(const planner::Plan& plan, PlanFacts& facts) {
     const planner::Prediction& predicted = plan.predicted;
-    facts.policy = plan.policy;
+    facts.policy = plan.name();
     facts.predicted_ms = predicted.iteration * 1e3;
     facts.baseline_ms = predicted.baseline * 1e3;
     facts.bound_ms = predicted.bound * 1e3;
     facts.updates = predicted.updates;
     facts.late = predicted.late;
+    facts.progress = predicted.progress;
     facts.max_delay = predicted.max_delay;
     facts.max_merge = predicted.max_merge;
     facts.period = plan.period;

@@ -55,6 +55,7 @@ struct PlanFacts {
     double bound_ms = 0;      // no plan of this kind can be faster
     double updates = 1;       // per iteration
     double late = 0;          // of all bytes, as a part
+    double progress = 1;      // synchronous updates that an iteration is worth
     std::uint32_t max_delay = 0;
     std::uint32_t max_merge = 1;
     std::uint64_t switched = 0;  // plans that came into force

@@ -48,6 +48,11 @@ double amplification_of(const planner::Plan& plan) {
                                    factors.before_previous * factors.before_previous));
 }
 
+// What an iteration under the plan is worth. COVAP's merging is not priced: planner::progress.h.
+double worth_of(const planner::Plan& plan) {
+    return planning_mode() == ShimMode::Deft ? plan.predicted.progress : 1;
+}
+
 }  // namespace
 
 // False: there is none to be.
@@ -123,9 +128,11 @@ std::optional<PlanReview::Gain> PlanReview::loss(const Track& track, const JobVi
     const bool alike = follower_.in_force().period == 1;
     const Gain gain{alike ? now.median : now.mean, selector_.before_ms()};
     const planner::Spread& before = selector_.profile().iteration;
-    const bool fine =
-        alike ? now.p10 <= before.p10 * 1e3 * (1 + kLoss) : gain.now_ms <= before.p90 * 1e3;
-    if (!fine && gain.now_ms > gain.before_ms * (1 + kLoss)) {
+    // Of a plan whose iterations are worth less, more are needed.
+    const double worth = worth_of(follower_.in_force());
+    const bool fine = alike ? now.p10 <= before.p10 * 1e3 * (1 + kLoss) * worth
+                            : gain.now_ms <= before.p90 * 1e3 * worth;
+    if (!fine && gain.now_ms > gain.before_ms * (1 + kLoss) * worth) {
         return gain;
     }
     gain_checked_ = true;
@@ -140,7 +147,11 @@ void PlanReview::note_loss(const Gain& gain) {
     std::snprintf(words, sizeof(words), "no gain: %.2f ms per iteration under it, %.2f ms before",
                   gain.now_ms, gain.before_ms);
     loss_words_ = words;
-    DEFT_INFO("%s; the plan is given up", words);
+    if (const double worth = worth_of(follower_.in_force()); worth < 1) {
+        std::snprintf(words, sizeof(words), ", and one under it is worth %.2f", worth);
+        loss_words_ += words;
+    }
+    DEFT_INFO("%s; the plan is given up", loss_words_.c_str());
 }
 
 // When the data of a call were ready that waited for the call before it can only be guessed
@@ -223,9 +234,11 @@ std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const 
     const Summary now = profile->iteration_ms().summary();
     const Summary& before = replaced_->iteration_ms;
     const bool alike = follower_.in_force().period == 1 && replaced_->plan.period == 1;
-    const bool slower =
-        alike ? now.median > before.median * (1 + kLoss) && now.p10 > before.p10 * (1 + kLoss)
-              : now.mean > before.mean * (1 + 2 * kLoss);
+    // Where an iteration is worth more than under the plan before, it may take longer.
+    const double allowed = worth_of(follower_.in_force()) / worth_of(replaced_->plan);
+    const bool slower = alike ? now.median > before.median * (1 + kLoss) * allowed &&
+                                    now.p10 > before.p10 * (1 + kLoss) * allowed
+                              : now.mean > before.mean * (1 + 2 * kLoss) * allowed;
     if (!slower) {
         replaced_.reset();
         return {};

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "planner/model/options.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/split_plan.h"
 #include "shim/cuda/event_pool.h"
@@ -368,10 +369,19 @@ bool PlanSelector::choose(const JobView& view) {
         return false;
     }
     DEFT_INFO("plan: %s", note.c_str());
+    say_unpriced(plan);
     if (plans_.size() < kMaxPlans) {
         plans_[view.signature] = {std::move(plan), profile_, before_, doubt_ == nullptr};
     }
     return true;
+}
+
+void PlanSelector::say_unpriced(const planner::Plan& plan) const {
+    const std::string why =
+        not_priced(plan, steps_.has_value(), Settings::process().forced_merge > 0);
+    if (!why.empty()) {
+        DEFT_INFO("%s (docs/companion.md)", why.c_str());
+    }
 }
 
 const char* PlanSelector::priced_out(const planner::Plan& plan) {
@@ -402,14 +412,7 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
             log::write(new_one ? log::Level::Warn : log::Level::Info,
                        "a plan is not taken: %s (docs/companion.md)", why);
         }
-        const planner::Prediction& p = plan.predicted;
-        if (p.max_delay > 0 && p.max_merge > 1) {
-            settings.combined = false;  // either alone may be borne
-        } else if (p.max_delay > 0) {
-            settings.max_delay = p.max_delay - 1;
-        } else if (settings.max_merge > 1) {
-            settings.max_merge = std::min(settings.max_merge, p.max_merge) - 1;
-        } else {
+        if (!lower_caps(plan.predicted, settings)) {
             break;
         }
         settings.limited = why;
@@ -419,7 +422,24 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
     return first;
 }
 
-Settings PlanSelector::allowed() const {
+void PlanSelector::put_prices(Settings& settings) {
+    if (steps_ && steps_->noise_scale >= 0) {
+        settings.noise_scale = steps_->noise_scale;
+    }
+    planner::Plan late;
+    late.predicted.max_delay = 1;
+    const executor::Prediction prediction = choose_prediction(late);
+    if (!settings.age_price_named) {
+        settings.age_price = PlanPrices::assumed_age_price(known_optimizer(), prediction);
+    }
+    const double measured =
+        steps_ ? prices_.age_price(steps_->rate_curvature, known_optimizer(), prediction) : 0;
+    if (steps_ && measured <= planner::kAgePrice) {  // else its bound decides, and says so
+        settings.age_price = measured;
+    }
+}
+
+Settings PlanSelector::allowed() {
     Settings settings = Settings::process();
     if (doubt_ != nullptr) {
         neither_late_nor_merged(settings, doubt_);
@@ -428,6 +448,7 @@ Settings PlanSelector::allowed() const {
     settings.lane_start = lane_.start;
     settings.lane_per_byte = lane_.per_byte;
     settings.cuts = cuts_;
+    put_prices(settings);
     return settings;
 }
 

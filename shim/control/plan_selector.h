@@ -73,6 +73,8 @@ public:
     // In words: the plan's late or merged gradients are more than these steps bear. Null: they are
     // not, as far as that was measured, or the operator has named the plan. Stays good.
     const char* priced_out(const planner::Plan& plan);
+    // What late and merged gradients cost this job, for the choice between plans.
+    void put_prices(Settings& settings);
 
     // On every rank layers wait for their own gradients, so plans for that may be made.
     void note_layers(Unproven unproven);
@@ -86,8 +88,8 @@ public:
     // The plan in force has ended because of another optimizer or doubt.
     void note_outdated();
 
-    // What the operator allows, less what doubt forbids.
-    Settings allowed() const;
+    // What the operator allows, less what doubt forbids, and what it costs.
+    Settings allowed();
     // The plan that a cycle gets from now on.
     void remember(std::uint64_t signature, planner::Plan plan, const planner::Profile& profile);
     // The plan of the cycle that was decided about last.
@@ -137,6 +139,7 @@ private:
     double warm_up_left_ms(const JobView& view) const;
     bool wants_networks() const;
     bool choose(const JobView& view);
+    void say_unpriced(const planner::Plan& plan) const;
     const char* keep_within_price(const JobView& view, Settings& settings, planner::Plan& plan,
                                   std::string& note);
 

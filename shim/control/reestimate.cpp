@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "planner/model/progress.h"
 #include "shim/control/plan_choice.h"
 
 namespace deft::director {
@@ -31,8 +32,11 @@ Reestimate reestimate(const planner::Plan& plan, double took, const planner::Pro
     planner::Plan other =
         choose_plan(look.believed ? started : profile, lanes, settings, look.note);
     const planner::Prediction& p = other.predicted;
-    const bool faster = look.believed && p.iteration < kBetter * now;
     const planner::Prediction& held = plan.predicted;
+    const planner::Options prices = prices_of(settings);
+    const double worth = worth_per_iteration(other, prices) / worth_per_iteration(plan, prices);
+    const bool less_stale = p.late < held.late || p.updates > held.updates;
+    const bool faster = (look.believed || less_stale) && p.iteration < kBetter * now * worth;
     const bool as_fast = p.iteration <= kAsFast * now;
     const bool fresher = as_fast && p.updates >= held.updates && p.late + kFresher < held.late;
     const bool oftener = as_fast && p.updates > held.updates + kOftener && p.late <= held.late;

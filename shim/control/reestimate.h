@@ -15,8 +15,8 @@ struct Reestimate {
     double thought = 0;     // seconds per iteration of the plan in force, by the profile it is from
     double as_started = 0;  // and by the profile that the starts of the calls tell
     bool believed = false;  // the latter explains better how long an iteration takes
-    // Than the plan in force, by the profile believed: faster, or as fast with less that is late or
-    // more updates.
+    // Than the plan in force, by the profile believed: sooner at the same loss, or as fast with
+    // less that is late or more updates.
     std::optional<planner::Plan> better;
     std::string note;  // what is said of it
 };

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "planner/model/progress.h"
+
 namespace deft::guard {
 namespace {
 
@@ -282,23 +284,23 @@ void Guard::judge_swing(const Statistics& statistics) {
 }
 
 std::optional<std::string> Guard::progress_problem() const {
-    if (noises_.size() < settings_.least || noise_.mean_square <= 0) {
+    const planner::Prediction& p = plan_.predicted;
+    if (!settings_.merging_priced || merge_ <= 1 || p.baseline <= 0 ||
+        noises_.size() < settings_.least || noise_.mean_square <= 0) {
         return std::nullopt;
     }
-    planner::GradientStatistics s;
-    s.mean = std::sqrt(noise_.mean_square);
-    s.noise = std::sqrt(noise_.noise_square);
-    s.learning_rate = settings_.learning_rate > 0 ? settings_.learning_rate : 1;
-    s.state = settings_.distance * s.learning_rate * s.mean;
-    s.momentum = settings_.momentum;
-    const planner::ConvergenceEstimate estimate =
-        planner::estimate_convergence(plan_, s, settings_.epsilon);
-    if (estimate.accepted) {
+    planner::Options prices;
+    prices.noise_scale = noise_.scale();
+    prices.age_price = 0;  // what lateness costs was counted when the plan was chosen
+    const double worth = planner::progress_per_iteration(plan_, prices);
+    if (p.iteration <= settings_.dearer * worth * p.baseline) {
         return std::nullopt;
     }
     char text[192];
-    std::snprintf(text, sizeof(text), "%s: %.1f %% of expected progress (noise scale %.1f)",
-                  estimate.reason.c_str(), 100 * estimate.loss, noise_.scale());
+    std::snprintf(text, sizeof(text),
+                  "merged updates progress too little: an iteration is worth %.2f synchronous ones "
+                  "and takes %.2f of their time (noise scale %.2g)",
+                  worth, p.iteration / p.baseline, noise_.scale());
     return std::string(text);
 }
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/convergence.h"
+#include "planner/model/plan.h"
 #include "shim/executor/statistics.h"
 #include "shim/guard/training_watch.h"
 
@@ -43,8 +43,9 @@ bool decode(std::span<const std::byte> bytes, Statistics& statistics);
 
 struct Settings {
     Mode mode = Mode::Strict;
-    double epsilon = 0.01;  // loss of expected progress that is accepted
-    double growth = 3;      // times the running median of the reduced norm
+    bool merging_priced = true;  // a plan ends that takes longer to the same loss than none
+    double dearer = 1.02;        // so many times
+    double growth = 3;           // times the running median of the reduced norm
     // A network that has diverged and died has gradients that are small, finite and steady: so far
     // below those at the switch, this soon after it, no training gets.
     double collapse = 20;              // times smaller than at the switch
@@ -61,11 +62,7 @@ struct Settings {
     std::uint32_t hold = 200;      // iterations of synchronous training before the plan resumes;
                                    // doubled at every fall
     std::uint32_t most_falls = 3;  // after that it stays synchronous
-    // State of the random walk in steps of the mean gradient: how far the optimum is taken to be.
-    double distance = 100;
-    double learning_rate = 0;  // 0: unknown (only ratios matter then)
-    double momentum = 0;
-    bool heavy_ball = false;  // SGD with momentum, not Nesterov's
+    bool heavy_ball = false;       // SGD with momentum, not Nesterov's
 };
 
 enum class Action : std::uint8_t {
@@ -106,11 +103,7 @@ public:
     // in iterations. A plan that comes although a fall has been decided does not undo that.
     void plan_in_force(const planner::Plan& plan, std::uint64_t iteration);
     // The job's optimizer is another than that in the settings.
-    void optimizer(const Settings& now) {
-        settings_.learning_rate = now.learning_rate;
-        settings_.momentum = now.momentum;
-        settings_.heavy_ball = now.heavy_ball;
-    }
+    void optimizer(const Settings& now) { settings_.heavy_ball = now.heavy_ball; }
     // A report of one rank.
     void report(int rank, const Statistics& statistics);
     // What one rank's companion tells of an iteration, whether or not a plan is in force.

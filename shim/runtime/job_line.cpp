@@ -69,6 +69,9 @@ void add_plan(std::string& line, const PlanFacts& plan, double now_ms) {
     if (plan.updates < 1) {
         add(line, ", %.3g updates an iteration", plan.updates);
     }
+    if (plan.progress < 1) {
+        add(line, ", worth %.3g synchronous ones", plan.progress);
+    }
     add_guard(line, plan);
 }
 

@@ -151,6 +151,7 @@ void planned(JsonWriter& json, const PlanFacts& plan) {
         .member("bound_ms", plan.bound_ms)
         .member("updates_per_iteration", plan.updates)
         .member("late", plan.late)
+        .member("progress", plan.progress)
         .member("max_delay", static_cast<std::uint64_t>(plan.max_delay))
         .member("max_merge", static_cast<std::uint64_t>(plan.max_merge))
         .member("switched", plan.switched)

@@ -161,6 +161,9 @@ Settings Settings::process() {
         settings.max_delay = static_cast<std::uint32_t>(config.integer(Key::MaxDelay));
         settings.max_merge = static_cast<std::uint32_t>(config.integer(Key::MaxMerge));
         settings.turns = config.is(Key::Merge, "turns");
+        settings.noise_scale = config.real(Key::NoiseScale);
+        settings.age_price = config.real(Key::AgePrice);
+        settings.age_price_named = own(config, Key::AgePrice);
         read_forced(config.text(Key::Plan), settings);
         const bool trusted = config.is(Key::Gradients, "trust");
         settings.rate_unknown = !trusted && !cap_named(config);

@@ -71,6 +71,10 @@ struct Settings {
     double lane_per_byte = 0;
     // Sums may be cut: two ranks add the same in any order.
     bool cuts = true;
+    // What merged and late gradients cost this job (planner/model/progress.h).
+    double noise_scale = planner::kNoiseScale;
+    double age_price = planner::kAgePrice;
+    bool age_price_named = false;  // by the operator
 
     static Settings process();
     // Everything that has to be equal on all ranks, in words.

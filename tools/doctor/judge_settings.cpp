@@ -96,9 +96,10 @@ void judge_off(const Config& config, Diagnoses& found) {
 }
 
 // Settings of the modes that change when an update comes.
-constexpr Key kOfLateModes[] = {Key::Gradients, Key::MaxDelay,      Key::MaxMerge, Key::Merge,
-                                Key::Predict,   Key::Optimizer,     Key::Guard,    Key::WarmUp,
-                                Key::Plan,      Key::MaxShadowBytes};
+constexpr Key kOfLateModes[] = {Key::Gradients,      Key::MaxDelay,   Key::MaxMerge,
+                                Key::Merge,          Key::Predict,    Key::Optimizer,
+                                Key::Guard,          Key::WarmUp,     Key::Plan,
+                                Key::MaxShadowBytes, Key::NoiseScale, Key::AgePrice};
 
 void judge_mode(const Config& config, Diagnoses& found) {
     const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");

@@ -67,7 +67,7 @@ struct Advised {
 // nothing" without a word.
 void reconcile(Advised& one, double noise) {
     const bool timed = one.profile.iteration.measured();
-    if (timed && one.best.iteration >= one.advice.measured * (1 - noise)) {
+    if (timed && one.best.iteration >= one.advice.measured * one.best.progress * (1 - noise)) {
         one.best.verdict = planner::Verdict::Keep;
     }
     if (timed) {
@@ -137,6 +137,8 @@ nlohmann::json to_json(const Advised& one) {
         {"best_plan_ms", one.best.iteration * 1e3},
         {"best_plan_verdict", to_string(one.best.verdict)},
         {"best_plan_updates_per_iteration", one.best.updates},
+        {"best_plan_late", one.best.late},
+        {"best_plan_progress", one.best.progress},
         {"notes", advice.notes}};
 }
 
@@ -197,8 +199,14 @@ std::string body(const Advised& one, const planner::Options& with) {
     text += "  * where each layer waits for its own gradient only (DEFT_LAYERWISE=auto)\n";
     text +=
         fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n", advice.order_cap);
-    text += fmt::format("  best plan within delay {}, merge {}: {:.3f} ms ({})\n", with.max_delay,
-                        with.max_merge, one.best.iteration * 1e3, verdict_text(one.best));
+    text += fmt::format(
+        "  best plan within delay {}, merge {}: {:.3f} ms, {:.3g} updates an iteration, {:.0f} % "
+        "late ({})\n",
+        with.max_delay, with.max_merge, one.best.iteration * 1e3, one.best.updates,
+        100 * one.best.late, verdict_text(one.best));
+    text +=
+        "  bounds and gains are of the iteration's time; late and merged gradients need more "
+        "iterations\n";
     text += beyond_text(one.fabric, "  ");
     for (const std::string& note : advice.notes) {
         text += "  note: " + note + "\n";

@@ -89,12 +89,11 @@ std::string verdict_text(const planner::Prediction& p) {
         return verdict;
     }
     const double gain = p.baseline / p.iteration;
-    if (std::abs(p.updates - 1) < 1e-9) {
+    if (p.progress > 1 - 1e-9) {
         return fmt::format("{}: {:.2f}x per iteration", verdict, gain);
     }
-    const double each = gain * p.updates;
-    return fmt::format("{}: {:.2f}x per iteration, {:.2f}x per update{}", verdict, gain, each,
-                       each > 1 ? "" : " (no gain where the number of updates counts)");
+    return fmt::format("{}: {:.2f}x per iteration, {:.2f}x to the same loss", verdict, gain,
+                       gain * p.progress);
 }
 
 std::string policy_text(const planner::Plan& plan) {
@@ -178,12 +177,13 @@ void PlannerCommands::add_policy(CLI::App* command) {
         ->capture_default_str();
     command
         ->add_option("--objective", options.objective,
-                     "What `best` shortens: iteration, update, or the time to equal progress")
+                     "What `best` shortens and verdicts count: iteration, update, or progress, the "
+                     "time to the same loss")
         ->check(CLI::IsMember({"iteration", "update", "progress"}))
         ->capture_default_str();
-    command->add_flag("--mixed-ages", options.mixed_ages,
-                      "`best`: only what backward ends with may be late (no mode of the library "
-                      "does it yet)");
+    command->add_flag(
+        "--mixed-ages,!--no-mixed-ages", options.mixed_ages,
+        "`best`: only what backward ends with may be late, as in mode deft (default)");
     command
         ->add_option("--noise-scale", options.noise_scale,
                      "progress: gradient noise scale over an iteration's batch; default 1")

@@ -31,8 +31,8 @@ struct PlannerOptions {
     std::uint32_t max_merge = 2;
     std::string merge = "turns";
     std::string barrier = "update";
-    std::string objective = "iteration";
-    bool mixed_ages = false;
+    std::string objective = "progress";
+    bool mixed_ages = true;
     double noise_scale = -1, age_price = -1;   // below 0: the planner's own
     double partition_mb = -1, credit_mb = -1;  // below 0: as published
     double jitter = 0;
@@ -82,7 +82,7 @@ int plan_command(const PlannerOptions& options);
 int sim_command(const PlannerOptions& options);
 int advise_command(const PlannerOptions& options);
 
-// "use: 2.30x per iteration, 1.15x per update", as far as the plan updates in every iteration.
+// "use: 1.31x per iteration, 1.15x to the same loss", the latter where an iteration is worth less.
 std::string verdict_text(const planner::Prediction& predicted);
 
 // "best (us-byte)" where `best` took the plan of another policy, "deft (paper)" where a mode has

@@ -30,8 +30,8 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         p.iteration * 1e3, p.baseline * 1e3, p.bound * 1e3, p.gap * 100);
     text += fmt::format(
         "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged, "
-        "{:.0f} % of the bytes late\n",
-        p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late);
+        "{:.0f} % of the bytes late; an iteration is worth {:.3f} synchronous ones\n",
+        p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late, p.progress);
     text += beyond_text(fabric);
     text += fmt::format("verdict: {}\n\n", verdict_text(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "planner/model/progress.h"
 #include "planner/policies/policy.h"
 #include "planner/solver/bounds.h"
 #include "tools/planner/commands.h"
@@ -138,7 +137,7 @@ nlohmann::json to_json(const Simulated& all) {
                                     {"speedup", all.baseline / result.run.iteration},
                                     {"exposed_ms", result.run.exposed * 1e3},
                                     {"updates_per_iteration", p.updates},
-                                    {"progress", progress_per_iteration(result.plan, all.options)},
+                                    {"progress", p.progress},
                                     {"origin", result.plan.origin},
                                     {"late", p.late},
                                     {"max_delay", p.max_delay},
@@ -189,9 +188,9 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
             "{:<18} {:>12.3f} {:>8.3f} {:>11.3f} {:>10.3f} {:>8.3f} {:>6} {:>6.0f} {:>4} {:>6} "
             "{:>9.3f} {:>8.2f}  {}\n",
             policy_text(result.plan), result.run.iteration * 1e3,
-            all.baseline / result.run.iteration, result.run.exposed * 1e3, p.updates,
-            progress_per_iteration(result.plan, all.options), p.max_delay, p.late * 100, p.max_age,
-            p.max_merge, p.bound * 1e3, p.gap * 100, to_string(result.plan.barrier));
+            all.baseline / result.run.iteration, result.run.exposed * 1e3, p.updates, p.progress,
+            p.max_delay, p.late * 100, p.max_age, p.max_merge, p.bound * 1e3, p.gap * 100,
+            to_string(result.plan.barrier));
     }
     text += "\n" + verdict_line(all);
     text +=

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/jobs/replay/job.h"
 
+#include "perf/jobs/replay/updates.h"
 #include "perf/jobs/replay/waiting.h"
 
 #include <cuda.h>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 namespace replay {
@@ -138,6 +140,9 @@ public:
             id = fetch_id(options.id_file);
         }
         check(ncclCommInitRank(&comm_, options.ranks, id, options.rank), "ncclCommInitRank");
+        if (options.look) {
+            updates_.emplace(options.iterations, memory_.size());
+        }
     }
 
     /// Milliseconds of every iteration, between the starts of one and the next on the device.
@@ -224,7 +229,13 @@ public:
         return ending;
     }
 
+    /// Of each iteration, how many gradients were zeros; none where nobody looks.
+    std::vector<std::size_t> zeros() const {
+        return updates_ ? updates_->zeros() : std::vector<std::size_t>{};
+    }
+
     void end() {
+        updates_.reset();
         check(ncclCommDestroy(comm_), "ncclCommDestroy");
         for (const CUdeviceptr memory : memory_) {
             check(cuMemFree(memory), "cuMemFree");
@@ -364,6 +375,9 @@ private:
         compute(profile_.compute - now);
         if (reduce) {
             wait_for_all();
+            if (updates_) {
+                updates_->note(iteration, memory_, compute_);
+            }
         }
     }
 
@@ -371,6 +385,7 @@ private:
     const Profile& profile_;
     const std::vector<Piece>& schedule_;
     WaitingLayers waiting_;
+    std::optional<Updates> updates_;
     CUmodule module_ = nullptr;
     CUfunction kernel_ = nullptr;
     CUstream compute_ = nullptr;
@@ -417,6 +432,7 @@ int run_rank(const Options& options, const Profile& profile, const std::vector<P
     const std::vector<double> alone = job.iterate(options.alone, false);
     const std::vector<double> iterations = job.iterate(options.iterations, true);
     const Job::Ending ending = job.look(options.iterations);
+    const std::vector<std::size_t> zeros = job.zeros();
     job.end();
     if (options.rank == 0) {
         int version = 0;
@@ -440,7 +456,8 @@ int run_rank(const Options& options, const Profile& profile, const std::vector<P
             {"alone_ms", summary(alone, alone.empty() ? 0 : 1)},
             {"iteration_ms", summary(iterations, static_cast<std::size_t>(options.skip))},
             {"replicas_equal", ending.replicas_equal},
-            {"elements_not_the_sum", ending.wrong}};
+            {"elements_not_the_sum", ending.wrong},
+            {"zero_gradients", zeros}};
         print(options, result.dump(1) + "\n");
     }
     if (!ending.replicas_equal) {

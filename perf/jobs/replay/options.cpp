@@ -54,6 +54,9 @@ bool parse(int argc, char** argv, Options& options) {
     app.add_flag("--layers", options.layers,
                  "Forward of a layer waits for that layer's gradient only, and deft is told so "
                  "(DEFT_LAYERWISE=auto): it may send the sums in another order");
+    app.add_flag("--look", options.look,
+                 "Say of each iteration how many gradients were zeros when its update got them; "
+                 "not with --layers or --schedule");
     app.add_option("--time-scale", options.time_scale, "Compute takes this many times as long (1)")
         ->check(CLI::Range(1e-6, 1e6))
         ->check(no_nan);
@@ -83,6 +86,9 @@ bool parse(int argc, char** argv, Options& options) {
     }
     if (options.layers && !options.schedule.empty()) {
         throw InputError("--layers: deft chooses the order, and --schedule does");
+    }
+    if (options.look && (options.layers || !options.schedule.empty())) {
+        throw InputError("--look: an update gets no gradients at once with --layers or --schedule");
     }
     options.rank = from_environment("RANK", -1);
     const int world = from_environment("WORLD_SIZE", 0);

@@ -10,6 +10,7 @@ struct Options {
     std::string profile;    ///< path
     std::string schedule;   ///< path; empty: whole buckets, and the update waits for all
     bool layers = false;    ///< layers wait for their own gradients
+    bool look = false;      ///< at what the update of each iteration gets
     double time_scale = 1;  ///< of compute
     double size_scale = 1;  ///< of gradients
     int iterations = 100;   ///< with all-reduces

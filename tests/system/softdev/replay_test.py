@@ -76,6 +76,7 @@ class Replay(unittest.TestCase):
 
     def test_sums_and_times(self):
         result = self.replay(PROFILE)
+        self.assertEqual(result["zero_gradients"], [])
         self.assertEqual((result["ranks"], result["gradient_bytes"], result["compute_ms"]),
                          (2, 69636, 8.0))
         self.assertEqual(result["elements_not_the_sum"], 0)
@@ -95,7 +96,8 @@ class Replay(unittest.TestCase):
         self.assertEqual((result["elements_not_the_sum"], result["alone_ms"]["median"]), (0, None))
 
     def test_scaled(self):
-        result = self.replay(PROFILE, "--time-scale", "0.5", "--size-scale", "0.1")
+        result = self.replay(PROFILE, "--time-scale", "0.5", "--size-scale", "0.1", "--look")
+        self.assertEqual(result["zero_gradients"], [0] * 6)
         self.assertEqual(result["compute_ms"], 4.0)
         self.assertEqual([bucket["bytes"] for bucket in result["buckets"]], [408, 6556])
         self.assertEqual([bucket["ready_ms"] for bucket in result["buckets"]], [2.0, 4.0])

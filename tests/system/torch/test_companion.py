@@ -206,14 +206,14 @@ class Companion(support.TorchTest):
         for kind in ("tensor", "rests", "breaks", "bursts"):
             self.assertTrue(math.isnan(results.pop(kind)[0]), kind)
         whole, unasked, stood_down = results.pop("looks")
-        self.assertEqual((unasked, stood_down), (0, 2 * (9 - 2 + 1)))
-        self.assertEqual(whole, 2 * (3 * 16 + 1), "it ends")
+        self.assertEqual((unasked, stood_down), (0, 2 * 2))   # every third one from 27 to 32
+        self.assertEqual(whole, 2 * 2 * 4, "it ends")
         self.assertEqual(results.pop("kept"), 0)
         for kind, (told, true, _) in results.items():
             with self.subTest(kind=kind):
                 self.assertAlmostEqual(told, true, delta=0.01 + 0.25 * true)
         self.assertEqual(results["quiet"][2], 0, "it has no noise")
-        self.assertGreater(results["flat"][2], 30, "it has nothing else")
+        self.assertFalse(0 <= results["flat"][2] < 20, "it has nothing else, if that is known")
 
     def test_steps_are_measured_where_plans_are_priced(self):
         script = ("import sys; sys.path.insert(0, sys.argv[1]); "

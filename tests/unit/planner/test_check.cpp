@@ -170,6 +170,21 @@ TEST(CheckPlan, WhoWaitsChangesTheFingerprint) {
     EXPECT_EQ(other.fingerprint(), plan.fingerprint());
 }
 
+// Of before plans said what an iteration is worth.
+TEST(PlanJson, AnOlderFileIsRead) {
+    std::mt19937_64 random(5);
+    const Profile profile = testing::random_profile(random, 2);
+    const Plan plan = make_plan("deft", profile, testing::one_link(1e9), generous());
+    std::string text = plan_to_json(plan);
+    const std::size_t at = text.find("\"progress\":");
+    ASSERT_NE(at, std::string::npos);
+    text.erase(at, text.find(',', at) + 1 - at);
+    Plan expected = plan;
+    expected.predicted.progress = 1;
+    EXPECT_EQ(plan_from_json(text), expected);
+    EXPECT_EQ(plan_from_json(text).fingerprint(), plan.fingerprint());
+}
+
 TEST(PlanJson, ErrorsNameTheField) {
     std::mt19937_64 random(5);
     const Profile profile = testing::random_profile(random, 2);

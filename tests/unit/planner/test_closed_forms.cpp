@@ -85,6 +85,7 @@ TEST_P(ClosedForms, DelayedByOneIsBoundByVolumeOnly) {
     Options options;
     options.max_merge = 1;
     options.noise = 0;
+    options.objective = Objective::IterationTime;
     const Plan plan = plan_best(one.profile, one.fabric, options);
     EXPECT_LE(plan.predicted.iteration, time_delayed(one.profile, one.costs, 1, 1) * (1 + 1e-4));
     EXPECT_GE(plan.predicted.iteration, time_delayed(one.profile, one.costs, 1, 1) * (1 - 1e-9));

@@ -29,6 +29,7 @@ Options late_and_merged() {
     options.max_delay = 1;
     options.max_merge = 2;
     options.complete_generations = true;
+    options.objective = Objective::IterationTime;
     return options;
 }
 

@@ -133,7 +133,7 @@ TEST(Plan, ItsTextAndFingerprintStay) {
         R"("begin":0,"end":1000,"link":0,"operation":"all-reduce","iteration":1,"stage":"backward",)"
         R"("order":3,"message":4,"start_s":0,"finish_s":0.1}],"deliveries":[{"iteration":1,)"
         R"("bucket":0,"begin":0,"end":1000,"first":-1,"count":2}],"predicted":{"iteration_s":0,)"
-        R"("updates_per_iteration":1,"max_delay":0,"max_age":0,"max_merge":1,"mean_age":0,"late":0,)"
+        R"("updates_per_iteration":1,"max_delay":0,"max_age":0,"max_merge":1,"mean_age":0,"late":0,"progress":1,)"
         R"("bound_s":0,"gap":0,"exposed_s":0,"baseline_s":0,"cycles_s":[0,1.5],"verdict":"use"}})");
     EXPECT_EQ(small_plan().fingerprint(), 0x3d84051c03fcff93U);
 }

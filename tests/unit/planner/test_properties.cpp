@@ -85,6 +85,7 @@ RC_GTEST_PROP(Property, NoPolicyBeatsTheBoundAndEveryPlanPassesItsCheck, ()) {
 RC_GTEST_PROP(Property, BestIsTheFastestWithinTheCaps, ()) {
     Case one = draw();
     one.options.noise = 0;
+    one.options.objective = Objective::IterationTime;
     const Plan best = make_plan("best", one.profile, one.fabric, one.options);
     RC_ASSERT(best.predicted.max_delay <= one.options.max_delay);
     RC_ASSERT(best.predicted.max_merge <= one.options.max_merge);
@@ -229,6 +230,7 @@ RC_GTEST_PROP(Property, NoPlanIsFasterThanItsFloor, ()) {
 RC_GTEST_PROP(Property, WiderCapsNeverSlowBestDown, ()) {
     Case one = draw();
     one.options.noise = 0;
+    one.options.objective = Objective::IterationTime;
     const auto best = [&] {
         return make_plan("best", one.profile, one.fabric, one.options).predicted.iteration;
     };

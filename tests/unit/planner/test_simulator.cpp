@@ -150,6 +150,7 @@ TEST(Simulator, AllGatherWaitsForItsReduceScatterOnAnotherLink) {
 TEST(Simulator, PerfectlyOverlappedDelayCostsNothing) {
     Options options;
     options.max_merge = 1;
+    options.objective = Objective::IterationTime;
     const Plan plan = make_plan("best", two(), testing::one_link(1e9), options);
     EXPECT_DOUBLE_EQ(plan.predicted.iteration, 3);
     EXPECT_EQ(plan.predicted.max_delay, 1U);

@@ -34,7 +34,7 @@ TEST_F(Leader, APlanComesIntoForceAtAnAgreedCallWhenAllRanksAreReady) {
     ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 1; }));
     const PlanFacts facts = director_->facts();
     EXPECT_EQ(facts.state, "running");
-    EXPECT_EQ(facts.policy, plan.policy);
+    EXPECT_EQ(facts.policy, plan.name());
     EXPECT_EQ(facts.max_merge, 2U);
     EXPECT_DOUBLE_EQ(facts.before_ms, 160);
     EXPECT_EQ(facts.executed, 2U);
@@ -42,7 +42,7 @@ TEST_F(Leader, APlanComesIntoForceAtAnAgreedCallWhenAllRanksAreReady) {
     ASSERT_FALSE(facts.transfers.empty());
     director_->end(false);  // for the last report
     const PlanFacts last = director_->facts();
-    EXPECT_EQ(last.policy, plan.policy);
+    EXPECT_EQ(last.policy, plan.name());
     EXPECT_EQ(last.transfers.size(), facts.transfers.size());
     EXPECT_EQ(last.cycles_ms, facts.cycles_ms);
     EXPECT_DOUBLE_EQ(last.before_ms, 160);
@@ -235,7 +235,7 @@ TEST_F(Leader, ABetterPlanTakesOverWhereAPeriodOfTheOldOneBegins) {
     iterate(kHidden, true);
     ASSERT_TRUE(ticks_until([&] { return director_->facts().switched == 2; }));
     const PlanFacts facts = director_->facts();
-    EXPECT_EQ(facts.policy, plan.policy);
+    EXPECT_EQ(facts.policy, plan.name());
     EXPECT_EQ(facts.max_merge, 1U);
     EXPECT_EQ(facts.max_delay, 1U);
     EXPECT_EQ(facts.dropped, 0U) << "a sum was half made";

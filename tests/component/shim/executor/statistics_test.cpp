@@ -69,16 +69,15 @@ TEST_P(Measured, NormsBeforeAndAfterTheReduction) {
     EXPECT_EQ(softdevReports(), 0U);
 }
 
-TEST_P(Measured, CompletelyAndByWindow) {
-    const auto shapes = shapes_of({5003, 600001}, GetParam());
-    const Plan plan = uniform_plan(bytes_of(shapes), 1, 1, {{0.5, 0}, {1, 1}});
+// Every second iteration is measured completely, and sums of the same iteration's gradients.
+void expect_measured(const Plan& plan, const std::vector<Shape>& shapes, ncclDataType_t type) {
     CompileOptions options;
     options.lanes = 2;
     std::string problem;
     const Script script = compile(plan, shapes, options, problem);
     ASSERT_EQ(problem, "");
     const Ids ids(2);
-    const std::size_t size = softdev::test::size_of(GetParam());
+    const std::size_t size = softdev::test::size_of(type);
     softdev::test::run_ranks(2, [&](Rank& self) {
         Lanes lanes(self, ids);
         ExecutorOptions execution;
@@ -94,9 +93,9 @@ TEST_P(Measured, CompletelyAndByWindow) {
             for (std::uint32_t b = 0; b < shapes.size(); ++b) {
                 auto values = local_gradient(shapes[b], self.rank, t, b);
                 if (t == 4 && self.rank == 1 && b == 1) {
-                    softdev::test::put(GetParam(), values.data() + 77 * size,
+                    softdev::test::put(type, values.data() + 77 * size,
                                        std::numeric_limits<double>::quiet_NaN());
-                    softdev::test::put(GetParam(), values.data() + 400000 * size,
+                    softdev::test::put(type, values.data() + 400000 * size,
                                        std::numeric_limits<double>::infinity());
                 }
                 for (std::uint64_t i = 0; i < shapes[b].count; ++i) {
@@ -128,6 +127,21 @@ TEST_P(Measured, CompletelyAndByWindow) {
         }
     });
     EXPECT_EQ(softdevReports(), 0U);
+}
+
+TEST_P(Measured, CompletelyAndByWindow) {
+    const auto shapes = shapes_of({5003, 600001}, GetParam());
+    expect_measured(uniform_plan(bytes_of(shapes), 1, 1, {{0.5, 0}, {1, 1}}), shapes, GetParam());
+}
+
+// The norm is one gradient's, though an update gets what is fresh of it and what is late of the
+// one before.
+TEST_P(Measured, AGradientOfMixedAges) {
+    const auto shapes = shapes_of({5003, 600001}, GetParam());
+    Plan plan = uniform_plan(bytes_of(shapes), 1, 0);
+    ASSERT_EQ(plan.deliveries.at(1).bucket, 1U);
+    plan.deliveries[1].generation.first = -1;
+    expect_measured(plan, shapes, GetParam());
 }
 
 // Each bucket in its turn: measurements are compared with each other, so they are of one bucket.

@@ -104,10 +104,7 @@ TEST(Layers, GetANamedOrderThoughItGainsNothing) {
 }
 
 TEST(Caps, DelayAndMergingAreCombinedOnlyWhereTheOperatorSetsBoth) {
-    Settings settings;
-    settings.mode = ShimMode::Deft;
-    settings.max_delay = 1;
-    settings.max_merge = 2;
+    Settings settings = late_or_merged();
     for (const double coverage : {0.5, 1.0, 1.5, 2.0, 3.0}) {
         for (const bool lanes : {false, true}) {
             const planner::Prediction p =
@@ -183,6 +180,83 @@ TEST(Late, IsEverythingOverSeveralNetworks) {
     settings.mixed_ages = true;
     const double late = plan_for(1.6, settings, {network(1.6, 1)}).predicted.late;
     EXPECT_TRUE(late == 0 || late == 1) << late;
+}
+
+Settings priced(double noise_scale, double age_price) {
+    Settings settings = late_or_merged();
+    settings.noise_scale = noise_scale;
+    settings.age_price = age_price;
+    return settings;
+}
+
+// What lateness costs in progress has to come back in time.
+TEST(Progress, DecidesWhatIsLate) {
+    for (const bool lanes : {false, true}) {
+        const auto others = [&](double coverage) {
+            return lanes ? std::vector<planner::Link>{network(coverage, 0.1)}
+                         : std::vector<planner::Link>();
+        };
+        Settings settings = priced(planner::kNoiseScale, 0.1);
+        settings.max_merge = 1;
+        const planner::Prediction cheap = plan_for(0.9, settings, others(0.9)).predicted;
+        EXPECT_EQ(cheap.verdict, planner::Verdict::Use) << lanes;
+        EXPECT_EQ(cheap.late, 1) << lanes;
+        EXPECT_NEAR(cheap.progress, 1 / 1.1, 1e-9) << lanes;
+        EXPECT_LT(cheap.iteration / cheap.progress, cheap.baseline) << lanes;
+        settings.age_price = 1;
+        const planner::Prediction dear = plan_for(0.9, settings, others(0.9)).predicted;
+        EXPECT_EQ(dear.max_delay, lanes ? 0U : dear.max_delay);
+        EXPECT_GE(cheap.iteration * 2, dear.baseline) << "or it would be worth it";
+    }
+}
+
+// Where backward ends is a guess yet: a plan that would delay that alone is worth it, and all is
+// late until it is known. Where not even that is, nothing is.
+TEST(Progress, EverythingIsLateForAWhileWhereTheTailAloneWillBe) {
+    Settings settings = priced(planner::kNoiseScale, planner::kAgePrice);
+    settings.max_merge = 1;
+    const planner::Plan probe = plan_for(0.8, settings);
+    EXPECT_EQ(probe.predicted.late, 1);
+    EXPECT_EQ(probe.predicted.verdict, planner::Verdict::Use);
+    EXPECT_GT(probe.predicted.iteration / probe.predicted.progress, probe.predicted.baseline)
+        << "it would not be worth it by itself";
+    settings.mixed_ages = true;
+    const planner::Plan tail = plan_for(0.8, settings);
+    EXPECT_EQ(tail.origin, "mixed-ages");
+    EXPECT_EQ(tail.predicted.verdict, planner::Verdict::Use);
+    EXPECT_LT(tail.predicted.iteration / tail.predicted.progress, 0.98 * tail.predicted.baseline);
+    for (const bool known : {false, true}) {
+        settings.mixed_ages = known;
+        settings.age_price = 50;
+        EXPECT_EQ(plan_for(0.8, settings).predicted.verdict, planner::Verdict::Keep) << known;
+    }
+}
+
+// Two gradients in a step are worth two steps where noise rules, and one where there is none.
+TEST(Progress, DecidesWhatIsMerged) {
+    Settings settings = priced(0, planner::kAgePrice);
+    settings.max_delay = 0;
+    EXPECT_EQ(plan_for(2, settings).predicted.verdict, planner::Verdict::Keep);
+    settings.noise_scale = 20;
+    const planner::Plan merged = plan_for(2, settings);
+    EXPECT_EQ(merged.predicted.verdict, planner::Verdict::Use);
+    EXPECT_EQ(merged.predicted.max_merge, 2U);
+    EXPECT_NEAR(merged.predicted.updates, 0.5, 1e-9);
+    EXPECT_NEAR(merged.predicted.progress, 21.0 / 22, 1e-9);
+    settings.mode = ShimMode::Covap;  // asked for by its name
+    settings.noise_scale = 0;
+    EXPECT_EQ(plan_for(2, settings).predicted.verdict, planner::Verdict::Use);
+}
+
+TEST(Progress, OfEquallyFastPlansTheOneWithMoreUpdatesIsTaken) {
+    Settings settings = late_or_merged();
+    settings.combined = true;
+    const planner::Plan plan = plan_for(1.15, settings);
+    EXPECT_NEAR(plan.predicted.iteration, kCompute, 0.01 * kCompute);
+    EXPECT_GT(plan.predicted.updates, 0.6) << "half as many are as fast";
+    std::string note;
+    choose_plan(job_of(1.15), {}, settings, note);
+    EXPECT_NE(note.find("updates and "), std::string::npos) << note;
 }
 
 // An executor carries out each call by itself: what buckets fused into one message would save is

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "planner/model/progress.h"
+
 namespace deft::director {
 namespace {
 
@@ -47,6 +49,24 @@ TEST(PlanPrice, ALateGradientIsPricedByMomentumAndPrediction) {
     EXPECT_NEAR(bound("damp:0.5", 0), 2, 0.04);
 }
 
+TEST(PlanPrice, CapsAreLoweredUntilNothingIsLateOrMerged) {
+    Settings settings;
+    settings.combined = true;
+    settings.max_delay = 2;
+    settings.max_merge = 8;  // of which the plan takes three
+    EXPECT_TRUE(lower_caps(plan_of(2, 3).predicted, settings));
+    EXPECT_FALSE(settings.combined) << "either alone may be borne";
+    EXPECT_EQ(settings.max_delay, 2U);
+    EXPECT_TRUE(lower_caps(plan_of(2, 1).predicted, settings));
+    EXPECT_TRUE(lower_caps(plan_of(1, 1).predicted, settings));
+    EXPECT_EQ(settings.max_delay, 0U);
+    EXPECT_EQ(settings.max_merge, 8U);
+    EXPECT_TRUE(lower_caps(plan_of(0, 3).predicted, settings));
+    EXPECT_TRUE(lower_caps(plan_of(0, 2).predicted, settings));
+    EXPECT_EQ(settings.max_merge, 1U);
+    EXPECT_FALSE(lower_caps(plan_of(0, 1).predicted, settings));
+}
+
 TEST(PlanPrice, TheOldestOfMixedAgesCounts) {
     PlanPrices prices;
     planner::Plan mixed = plan_of(0, 1);
@@ -65,6 +85,41 @@ TEST(PlanPrice, MergingIsPriced) {
     EXPECT_GT(merged, 0);
     EXPECT_LT(prices.bound(plan_of(0, 4), momentum(0.9), {}), merged);
     EXPECT_LT(prices.bound(plan_of(1, 2), momentum(0.9), {}), merged);
+}
+
+// Of fractional frequencies too each generation counts: the one that sums most and comes latest.
+TEST(PlanPrice, OfFractionalFrequenciesTheDearestGenerationCounts) {
+    PlanPrices prices;
+    planner::Plan plan = plan_of(1, 1);  // three updates in four iterations
+    planner::Plan second = plan_of(1, 2);
+    plan.deliveries.push_back(second.deliveries.front());
+    plan.predicted.max_merge = 2;
+    const double both = prices.bound(plan, momentum(0.9), {});
+    EXPECT_EQ(both, prices.bound(second, momentum(0.9), {}));
+    EXPECT_LT(both, prices.bound(plan_of(1, 1), momentum(0.9), {}));
+}
+
+TEST(PlanPrice, LatenessCostsMoreTheNearerTheStepsAreToTheirLimit) {
+    PlanPrices prices;
+    EXPECT_NEAR(prices.age_price(0.05, momentum(0.9), {}), 1, 0.02);
+    EXPECT_EQ(prices.age_price(0.001, momentum(0.9), {}), planner::kLeastAgePrice);
+    EXPECT_TRUE(std::isinf(prices.age_price(0.2, momentum(0.9), {})));
+    executor::Prediction quad;
+    quad.kind = executor::PredictionKind::Quad;
+    EXPECT_NEAR(prices.age_price(0.1, momentum(0.9), quad), 0.26, 0.01)
+        << "predicted, it bears more";
+    executor::Optimizer adam;
+    adam.family = executor::Optimizer::Family::Adaptive;
+    adam.momentum = 0.9;
+    EXPECT_EQ(prices.age_price(0.001, adam, {}), planner::kAgePrice) << "trainings needed that";
+    EXPECT_EQ(prices.age_price(0.001, {}, {}), planner::kAgePrice);
+}
+
+TEST(PlanPrice, WhatIsNotPricedIsSaid) {
+    EXPECT_EQ(not_priced(plan_of(1, 1), true, false), "");
+    EXPECT_EQ(not_priced(plan_of(0, 1), false, true), "") << "nothing of it is late";
+    EXPECT_NE(not_priced(plan_of(1, 1), true, true).find("DEFT_PLAN"), std::string::npos);
+    EXPECT_NE(not_priced(plan_of(0, 2), false, false).find("was not measured"), std::string::npos);
 }
 
 TEST(PlanPrice, AnOptimizerThatIsNotKnownHasNone) {

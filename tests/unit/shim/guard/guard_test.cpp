@@ -16,8 +16,12 @@ using executor::test::uniform_plan;
 
 constexpr int kRanks = 4;
 
+// An iteration takes little more than half of the time.
 planner::Plan plan(std::uint32_t merge, std::uint32_t delay) {
-    return uniform_plan({4096, 8192}, merge, delay);
+    planner::Plan plan = uniform_plan({4096, 8192}, merge, delay);
+    plan.predicted.iteration = 1.1;
+    plan.predicted.baseline = 2;
+    return plan;
 }
 
 // Reports of all ranks for one iteration. `signal` and `noise` are squared norms: of the true
@@ -311,14 +315,12 @@ TEST(Guard, LetsATrainingThatSucceedsComeToRest) {
 }
 
 TEST(Guard, TightensMergingThatCostsProgress) {
-    // Very noisy gradients near the optimum: sums of several are steps of another kind.
-    Settings settings;
-    settings.distance = 3;
-    Guard guard(settings, kRanks);
+    // Clean gradients: an update of four is worth hardly more than one of one.
+    Guard guard({}, kRanks);
     guard.plan_in_force(plan(4, 0), 0);
     Decision decision;
     for (std::uint64_t t = 0; t < 400 && decision.action == Action::Keep; t += 8) {
-        report_all(guard, t, 1, 40, 4);
+        report_all(guard, t, 1, 2, 4);  // a noise scale of 0.5
         decision = guard.decide(t);
     }
     ASSERT_EQ(decision.action, Action::Tighten) << decision.reason;
@@ -327,8 +329,21 @@ TEST(Guard, TightensMergingThatCostsProgress) {
     // The tightened plan is judged by new measurements.
     guard.plan_in_force(plan(1, 1), decision.iteration);
     for (std::uint64_t t = 400; t < 800; t += 8) {
-        report_all(guard, t, 1, 40);
+        report_all(guard, t, 1, 2);
         EXPECT_EQ(guard.decide(t).action, Action::Keep);
+    }
+}
+
+TEST(Guard, LeavesMergingAloneThatCostsLessThanItGains) {
+    for (const bool priced : {true, false}) {
+        Settings settings;
+        settings.merging_priced = priced;
+        Guard guard(settings, kRanks);
+        guard.plan_in_force(plan(4, 0), 0);
+        for (std::uint64_t t = 0; t < 400; t += 8) {
+            report_all(guard, t, 1, priced ? 40 : 2, 4);  // a noise scale of 10, of 0.5
+            EXPECT_EQ(guard.decide(t).action, Action::Keep) << priced;
+        }
     }
 }
 
@@ -336,7 +351,7 @@ TEST(Guard, TightensMergingThatCostsProgress) {
 Decision find_it_costly(Guard& guard, double merged, std::uint64_t from = 0) {
     Decision decision;
     for (std::uint64_t t = from; t < from + 400 && decision.action == Action::Keep; t += 8) {
-        report_all(guard, t, 1, 1e6, merged);
+        report_all(guard, t, 1, 0.04, merged);
         decision = guard.decide(t);
     }
     return decision;
