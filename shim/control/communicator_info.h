@@ -30,14 +30,14 @@ struct CommunicatorInfo {
     ConfigChoices choices;          // of its configuration
     std::int64_t made_in_ns = 0;    // how long it took to make it, ranks that came late included
 
-    // How long a lane may take to open, and to be warmed up: twice as long as the communicator
-    // took, which has as many ranks, within reason.
+    // How long a lane may take to open, to connect, and for its trials: twice as long as the
+    // communicator took, which has as many ranks, within reason.
     std::chrono::milliseconds lane_deadline() const {
         using std::chrono::milliseconds;
         const milliseconds twice(2 * made_in_ns / 1'000'000);
         return std::clamp<milliseconds>(twice, std::chrono::minutes(1), std::chrono::minutes(10));
     }
-    // Of a whole staging: one lane is opened, warmed up and rehearsed.
+    // Of a whole staging, but for the time in which the job comes to the call of the trials.
     std::chrono::milliseconds stage_deadline() const { return 3 * lane_deadline(); }
 };
 

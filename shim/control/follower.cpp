@@ -238,31 +238,74 @@ std::vector<executor::Shape> Follower::staging_shapes() const {
 }
 
 bool Follower::opens_next() const {
-    return staging_ != nullptr && staging_->learned && staging_->open && !staging_->dropped &&
-           !switch_.uses(staged_.get());
+    return staging_ != nullptr && staging_->learned && staging_->open && !staging_->opened &&
+           !staging_->dropped && !switch_.uses(staged_.get());
 }
 
 void Follower::make_ready(JobView& view, const std::function<void()>& before_each) {
     if (staging_ == nullptr) {
         return;
     }
+    if (lanes_.untried() && !staging_->opened) {
+        inbox_.opened(0, Series::Sums);  // of the staging before, of which nothing comes
+        lanes_.abandon_untried();
+    }
+    if (switch_.trials().ahead()) {
+        staging_->since_ns = cuda::host_now();  // the job takes the time that it takes
+    }
     const std::int64_t waited = cuda::host_now() - staging_->since_ns;
     if (staging_->dropped || (staging_->discarded && !staging_->open) ||
         std::chrono::nanoseconds(waited) > info_.stage_deadline()) {
-        staging_.reset();
-        return;
-    }
-    if (!staging_->learned) {
+        drop_staging();
+    } else if (!staging_->learned) {
         learn(view, waited);
+    } else if (staging_->opened) {
+        watch_trials();
+    } else if (staging_->open && !switch_.uses(staged_.get())) {
+        const Problem problem = open_lanes(before_each);
+        if (!problem.empty() || !lanes_.untried()) {
+            finish_staging(problem);
+            return;
+        }
+        staging_->opened = true;
+        switch_.trials().forget_launched();
+        inbox_.opened(staging_->order.stage, series_of(staging_->shapes.front().function));
+        answer(Step::Opened, {});
+    }
+}
+
+// Nothing comes of it, and nobody is told.
+void Follower::drop_staging() {
+    staging_.reset();
+    inbox_.opened(0, Series::Sums);
+    lanes_.abandon_untried();
+}
+
+// All ranks launch the trials of the new lanes at one call of the job's. Where the staging was
+// given up before, no rank does.
+void Follower::watch_trials() {
+    const bool alone = closed_ns_ != 0 && cuda::host_now() - closed_ns_ > kLanesGrace;
+    if (staging_->discarded && (switch_.trials().drop() || alone)) {
+        drop_staging();
         return;
     }
-    if (staging_->open && !switch_.uses(staged_.get())) {
-        const Problem problem = prepare_executor(before_each);
-        answer(Step::Ready, problem);
-        if (problem.lane != nullptr) {
-            lanes_.abort_failed(*problem.lane);
-        }
+    Problem problem;
+    if (lanes_.trials_over(inbox_.patience(), problem)) {
+        inbox_.opened(0, Series::Sums);
+        finish_staging(problem);
     }
+}
+
+// The lanes are there, or `problem` says why not.
+void Follower::finish_staging(Problem problem) {
+    if (problem.empty()) {
+        problem = prepare_executor();
+    }
+    answer(Step::Ready, problem);
+    if (problem.lane != nullptr) {
+        lanes_.abort_failed(*problem.lane);
+    }
+    lanes_.abandon_untried();
 }
 
 // The first step: this rank's cycle is the one that the plan is for.
@@ -300,16 +343,14 @@ void Follower::answer(Step step, const Problem& problem) {
     staged.timed_out = problem.timed_out;
     staged.reason = problem.why;
     council_.report(encode(staged));
-    if (staged.step != Step::Learned) {
+    if (staged.step != Step::Learned && staged.step != Step::Opened) {
         staging_.reset();
     }
 }
 
-// The second step: lanes and an executor.
-Problem Follower::prepare_executor(const std::function<void()>& before_each) {
-    const Order& order = staging_->order;
-    const cuda::Execution* const driver = cuda::Execution::get();
-    if (driver == nullptr) {
+// The second step: lanes.
+Problem Follower::open_lanes(const std::function<void()>& before_each) {
+    if (cuda::Execution::get() == nullptr) {
         return {"the CUDA driver lacks functions that plans need", false};
     }
     if (plan_failed_) {
@@ -321,15 +362,16 @@ Problem Follower::prepare_executor(const std::function<void()>& before_each) {
     }
     // Lanes alone are made to be measured. An order for waiting layers cuts sums into parts, of
     // whose sizes the job makes no sums.
-    const bool measure = order.plan.empty() || staging_->layers;
-    if (Problem problem = lanes_.open(order, staging_->shapes, measure, in_use(), before_each);
-        !problem.empty()) {
-        return problem;
-    }
-    if (order.plan.empty()) {
+    const bool measure = staging_->order.plan.empty() || staging_->layers;
+    return lanes_.open(staging_->order, staging_->shapes, measure, in_use(), before_each);
+}
+
+// The third: an executor.
+Problem Follower::prepare_executor() {
+    if (staging_->order.plan.empty()) {
         return {};  // lanes alone, measured: the staging in front of the first plan
     }
-    return stage_plan(*driver, Settings::process());
+    return stage_plan(*cuda::Execution::get(), Settings::process());
 }
 
 Problem Follower::stage_plan(const cuda::Execution& driver, const Settings& settings) {

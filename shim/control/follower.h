@@ -132,6 +132,7 @@ private:
         bool open = false;     // all ranks have
         bool dropped = false;
         bool discarded = false;  // make the lanes that the others wait for, and nothing else
+        bool opened = false;     // lanes are there, and have yet to pass their trials
         std::vector<executor::Shape> shapes;  // of the gradients, as the plan has them
         std::vector<std::uint64_t> marks;     // and what the companion says of them
         bool late = false;                    // the plan delays, merges or filters
@@ -144,7 +145,11 @@ private:
     void take_order(Order order);
     void learn(JobView& view, std::int64_t waited_ns);
     void answer(Step step, const Problem& problem);
-    Problem prepare_executor(const std::function<void()>& before_each);
+    Problem open_lanes(const std::function<void()>& before_each);
+    Problem prepare_executor();
+    void watch_trials();
+    void finish_staging(Problem problem);
+    void drop_staging();
     Problem stage_plan(const cuda::Execution& driver, const Settings& settings);
     LaneSet::InUse in_use() const;
     void retire(std::unique_ptr<executor::Executor> old);

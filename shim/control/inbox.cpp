@@ -25,8 +25,11 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
         if (switch_.ended() || !decode(proposal.body, order)) {
             return Answer::No;
         }
+        if (order.kind == Kind::Rehearse) {
+            return prepare_rehearsal(proposal, std::move(order));
+        }
         const bool arm = order.kind == Kind::Arm;
-        const bool answers = !arm || lane_answers();
+        const bool answers = !arm || lanes_sound();
         const MutexLock lock(mutex_);
         if (!is_switch(order.kind)) {
             orders_.reserve(orders_.size() + prepared_.size() + 1);  // decided() must not throw
@@ -47,15 +50,29 @@ agreement::Answer Inbox::prepare(const agreement::Proposal& proposal) noexcept {
     }
 }
 
-// Over the first lane the ranks ask each other at the switch. NCCL is asked without the lock; a
-// lane lives as long as this.
-bool Inbox::lane_answers() {
-    executor::Lane* lane = nullptr;
+agreement::Answer Inbox::prepare_rehearsal(const agreement::Proposal& proposal, Order order) {
+    using agreement::Answer;
+    const MutexLock lock(mutex_);
+    const bool mine = opened_stage_ != 0 && opened_stage_ == order.stage;
+    patience_ = std::chrono::milliseconds(order.patience_ms);
+    prepared_.emplace_back(proposal.serial, std::move(order));
+    return mine && switch_.name_trials(proposal.serial, opened_series_, proposal.switch_call)
+               ? Answer::Yes
+               : Answer::No;
+}
+
+// A network that has failed costs a plan before it begins. NCCL is asked without the lock; a lane
+// lives as long as this.
+bool Inbox::lanes_sound() {
+    std::vector<executor::Lane*> lanes;
     {
         const MutexLock lock(mutex_);
-        lane = ready_ != nullptr ? ready_->first_lane() : nullptr;
+        if (ready_ != nullptr) {
+            lanes = ready_->all_lanes();
+        }
     }
-    return lane == nullptr || (lane->ready() && lane->error() == DEFT_NCCL_SUCCESS);
+    return std::all_of(lanes.begin(), lanes.end(),
+                       [](executor::Lane* lane) { return lane->sound(); });
 }
 
 void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
@@ -67,6 +84,15 @@ void Inbox::decided(std::uint64_t serial, bool commit) noexcept {
     }
     Order order = std::move(found->second);
     prepared_.erase(found);
+    if (order.kind == Kind::Rehearse) {
+        if (commit) {
+            switch_.trials().commit(serial);
+        } else {
+            switch_.trials().cancel(serial);
+            rehearsal_cancelled_ = true;
+        }
+        return;
+    }
     if (!is_switch(order.kind)) {
         if (commit && order.kind == Kind::Drop) {
             lanes_.drop_stage(order.stage);
@@ -239,8 +265,25 @@ bool Inbox::take_forward_cancelled() {
     return std::exchange(forward_cancelled_, false) && !forward_committed_;
 }
 
+void Inbox::opened(std::uint64_t stage, Series series) {
+    const MutexLock lock(mutex_);
+    opened_stage_ = stage;
+    opened_series_ = series;
+}
+
+std::chrono::milliseconds Inbox::patience() {
+    const MutexLock lock(mutex_);
+    return patience_;
+}
+
+bool Inbox::take_rehearsal_cancelled() {
+    const MutexLock lock(mutex_);
+    return std::exchange(rehearsal_cancelled_, false);
+}
+
 void Inbox::begin_staging() {
     const MutexLock lock(mutex_);
+    rehearsal_cancelled_ = false;
     answers_.clear();
     stage_cancelled_ = false;
 }
@@ -254,6 +297,7 @@ Inbox::Tally Inbox::tally(std::uint64_t stage) {
         }
         tally.learned += staged.step == Step::Learned ? 1 : 0;
         tally.ready += staged.step == Step::Ready ? 1 : 0;
+        tally.opened += staged.step == Step::Ready || staged.step == Step::Opened ? 1 : 0;
         const bool refused = staged.step == Step::Refused;
         if (refused) {
             tally.lanes_missing = true;

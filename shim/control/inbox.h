@@ -2,6 +2,7 @@
 // What the council tells a rank, until the background thread takes it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -80,11 +81,19 @@ public:
     bool take_arm_cancelled();
     bool take_forward_cancelled();
 
+    // The lanes of that staging are open, for calls of this series, and may be tried; 0: none are.
+    void opened(std::uint64_t stage, Series series);
+    // How long the trials may hold a call of the job up, as the leader has said.
+    std::chrono::milliseconds patience();
+    // Leader: a call that was named for trials came to nothing, since it was last asked.
+    bool take_rehearsal_cancelled();
+
     // Leader: a staging begins, of which nothing has been answered.
     void begin_staging();
     // Leader: how many ranks have answered what about this staging.
     struct Tally {
         std::size_t learned = 0;
+        std::size_t opened = 0;  // with those that are ready
         std::size_t ready = 0;
         Problem refused;             // the first rank's, or one that will not pass
         bool lanes_missing = false;  // not every rank makes its lanes
@@ -113,7 +122,8 @@ private:
     bool arming_locked() const DEFT_REQUIRES(mutex_);
     bool order_discards(const Order& order) const DEFT_REQUIRES(mutex_);
     void unstage_locked() DEFT_REQUIRES(mutex_);
-    bool lane_answers();
+    bool lanes_sound();
+    agreement::Answer prepare_rehearsal(const agreement::Proposal& proposal, Order order);
 
     PlanSwitch& switch_;
     LaneSet& lanes_;
@@ -137,6 +147,10 @@ private:
     bool arm_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
     bool forward_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
     bool stage_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
+    std::uint64_t opened_stage_ DEFT_GUARDED_BY(mutex_) = 0;
+    Series opened_series_ DEFT_GUARDED_BY(mutex_) = Series::Sums;
+    std::chrono::milliseconds patience_ DEFT_GUARDED_BY(mutex_){};
+    bool rehearsal_cancelled_ DEFT_GUARDED_BY(mutex_) = false;
     bool closed_ DEFT_GUARDED_BY(mutex_) = false;
 };
 

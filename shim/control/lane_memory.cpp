@@ -34,35 +34,42 @@ bool LaneMemory::ask(std::size_t& free, std::size_t& total) noexcept {
     return context_ != nullptr && current && driver->MemGetInfo(&free, &total) == cuda::kSuccess;
 }
 
-std::string LaneMemory::obstacle() {
+void LaneMemory::begin() noexcept {
     std::size_t total = 0;
-    before_ = 0;
     if (!ask(before_, total)) {
         before_ = 0;
+    }
+}
+
+std::string LaneMemory::obstacle(std::size_t untried) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (!ask(free, total)) {
         return {};
     }
     // A small card has small lanes.
-    const std::size_t expected =
+    const std::size_t each =
         largest_ > 0 ? largest_ + largest_ / 4 : std::min(kExpected, total / kHeadroom);
+    const std::size_t expected = each * (untried + 1);
     const std::size_t headroom = total / kHeadroom;
-    if (before_ >= expected + headroom) {
+    if (free >= expected + headroom) {
         return {};
     }
     return "it may take " + std::to_string(expected / kMiB) + " MiB of device memory, of which " +
-           std::to_string(before_ / kMiB) + " MiB are free and " + std::to_string(headroom / kMiB) +
+           std::to_string(free / kMiB) + " MiB are free and " + std::to_string(headroom / kMiB) +
            " MiB (5 % of the card) are left to the job";
 }
 
-void LaneMemory::note_made(const char* network) noexcept {
+void LaneMemory::note_made(std::size_t lanes) noexcept {
     std::size_t free = 0;
     std::size_t total = 0;
     if (before_ == 0 || !ask(free, total)) {
         return;
     }
     const std::size_t took = before_ - std::min(before_, free);
-    largest_ = std::max(largest_, took);
-    DEFT_INFO("a lane over %s took %zu MiB of device memory; %zu of %zu MiB are free", network,
-              took / kMiB, free / kMiB, total / kMiB);
+    largest_ = std::max(largest_, took / lanes);
+    DEFT_INFO("%zu lane%s took %zu MiB of device memory; %zu of %zu MiB are free", lanes,
+              lanes == 1 ? "" : "s", took / kMiB, free / kMiB, total / kMiB);
 }
 
 bool LaneMemory::pressed() noexcept {

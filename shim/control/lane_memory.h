@@ -16,12 +16,14 @@ class LaneMemory {
 public:
     explicit LaneMemory(int device) noexcept : device_(device) {}
 
-    // Before a lane is made: why the job can't spare what it may take; empty: it can. The answer
-    // is this rank's alone.
-    std::string obstacle();
-    // The lane after the last obstacle() is there. Says what it took: the free memory before it
-    // less that after it, so what the job took meanwhile counts too.
-    void note_made(const char* network) noexcept;
+    // Lanes are about to be made.
+    void begin() noexcept;
+    // Before a lane is made: why the job can't spare what it may take; empty: it can. `untried`
+    // are open, but have yet to connect. The answer is this rank's alone.
+    std::string obstacle(std::size_t untried = 0);
+    // So many lanes have been made and tried. Says what they took: the free memory before them less
+    // that after them, so what the job took meanwhile counts too.
+    void note_made(std::size_t lanes) noexcept;
     // The job has come near the end of the memory: lanes have to go. True once a second at most,
     // which is how often the driver is asked.
     bool pressed() noexcept;
@@ -33,7 +35,7 @@ private:
 
     const int device_;
     cuda::Context context_ = nullptr;
-    std::size_t before_ = 0;   // free before the lane that is being made; 0: not known
+    std::size_t before_ = 0;   // free before the lanes that are being made; 0: not known
     std::size_t largest_ = 0;  // taken by one lane
     std::int64_t asked_ns_ = 0;
 };

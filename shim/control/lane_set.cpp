@@ -12,6 +12,7 @@
 #include "base/presence.h"
 #include "base/thread.h"
 #include "shim/control/networks.h"
+#include "shim/cuda/event_pool.h"
 #include "shim/settings/settings.h"
 
 namespace deft::director {
@@ -20,7 +21,6 @@ namespace {
 constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
 constexpr std::chrono::seconds kOpeningGrace{3};
 constexpr std::chrono::seconds kAbortGrace{3};
-constexpr int kBetweenMs = 23;    // an iteration is no multiple of it
 constexpr int kHookGrace = 2000;  // of half a millisecond
 
 void pause(long nanoseconds) noexcept {
@@ -62,7 +62,9 @@ LaneSet::LaneSet(const CommunicatorInfo& info, PlanSwitch& plan_switch)
       nccl_(executor::Nccl::from(*info.table)),
       other_networks_(networks_to_use(info)),
       obstacle_(why_no_lanes(Surroundings::process(nccl_.version))),
-      memory_(info.device) {}
+      memory_(info.device) {
+    switch_.trials().attach([this] { launch_trials(); });
+}
 
 Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& shapes, bool measure,
                       const InUse& in_use, const std::function<void()>& before_each) {
@@ -88,18 +90,23 @@ Problem LaneSet::open(const Order& order, const std::vector<executor::Shape>& sh
     }
     executor::LaneConfig config;
     config.priority = switch_.stream_priority();
+    memory_.begin();
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         if (Problem problem = open_one(id, order, shapes, measure, config, before_each);
             !problem.empty()) {
             return problem;
         }
     }
+    if (untried()) {
+        rehearsed_ = kinds_of(shapes);  // those that are kept have been through it too
+        rehearsed_bytes_ = largest_of(shapes, info_.nranks);
+    }
     return {};
 }
 
 // Of the next lane: the job's own network is the first.
 Problem LaneSet::configure(executor::LaneConfig& config) const {
-    const std::size_t network = lanes_.size();
+    const std::size_t network = lanes_.size() + new_lanes_.size();
     const Settings settings = Settings::process();
     config.net_name = network == 0 ? info_.network : other_networks_[network - 1].c_str();
     const bool deft = config.net_name != nullptr && ::strcasecmp(config.net_name, kDeft) == 0;
@@ -127,15 +134,15 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
     if (Problem problem = configure(config); !problem.empty()) {
         return problem;
     }
-    if (std::string why = memory_.obstacle(); !why.empty()) {
+    if (std::string why = memory_.obstacle(new_lanes_.size()); !why.empty()) {
         return {"a lane: " + why, true};
     }
-    const std::vector<executor::Reduction> kinds = kinds_of(shapes);
-    const std::size_t largest = largest_of(shapes, info_.nranks);
     auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
-    executor::LaneSpeed speed;
-    // Under a plan the lane carries what the job's sums did, over the same links.
-    const std::chrono::milliseconds between(order.plan.empty() ? 0 : kBetweenMs);
+    executor::Trials trials{kinds_of(shapes), largest_of(shapes, info_.nranks)};
+    if (measure) {
+        // Under a plan the lane carries what the job's sums did, over the same links.
+        trials.measure = order.plan.empty() ? executor::Measure::Apart : executor::Measure::Shared;
+    }
     Problem problem;
     before_each();
     opening_stage_.store(order.stage, std::memory_order_seq_cst);
@@ -143,19 +150,92 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
     const bool open = !switch_.ended() && !leaving_off() &&
                       dropped_stage_.load(std::memory_order_seq_cst) != order.stage &&
                       lane->open(id, info_.nranks, info_.rank, config, problem.why) &&
-                      lane->warm_up(problem.why) && lane->rehearse(kinds, largest, problem.why) &&
-                      (!measure || lane->measure(speed, problem.why, between));
+                      lane->prepare_trials(trials, problem.why) && lane->connect(problem.why);
+    if (open) {  // an abort finds it here or there
+        untried_[new_lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
+    }
     opening_.store(nullptr, std::memory_order_seq_cst);
     if (!open) {
         return failed_to_open(std::move(lane), std::move(problem));
     }
-    memory_.note_made(config.net_name != nullptr ? config.net_name : "the job's network");
-    speeds_.push_back(speed);
-    published_[lanes_.size()].store(lane.get(), std::memory_order_seq_cst);
-    lanes_.push_back(std::move(lane));
-    rehearsed_ = kinds;  // those that are kept have been through it too
-    rehearsed_bytes_ = largest;
+    new_lanes_.push_back(std::move(lane));
     return {};
+}
+
+// A hook, at the call of the job's that all ranks have agreed on.
+void LaneSet::launch_trials() noexcept {
+    launching_ns_.store(cuda::host_now(), std::memory_order_release);
+    cuda::Event before = nullptr;
+    for (const auto& untried : untried_) {
+        executor::Lane* const lane = untried.load(std::memory_order_seq_cst);
+        if (lane != nullptr && !leaving_off()) {
+            before = lane->launch_trials(before);
+        }
+    }
+    launching_ns_.store(0, std::memory_order_release);
+}
+
+bool LaneSet::held_up(std::chrono::nanoseconds patience) const noexcept {
+    const std::int64_t since = launching_ns_.load(std::memory_order_acquire);
+    return since != 0 && std::chrono::nanoseconds(cuda::host_now() - since) > patience;
+}
+
+bool LaneSet::trials_over(std::chrono::nanoseconds patience, Problem& problem) {
+    if (held_up(patience)) {
+        problem = {"NCCL took too long to connect a lane", true};
+        problem.timed_out = true;
+        return true;
+    }
+    if (launching_ns_.load(std::memory_order_acquire) != 0) {
+        return false;  // the next lane's trials wait for an event of the last one's
+    }
+    bool over = true;
+    new_speeds_.resize(new_lanes_.size());
+    for (std::size_t i = 0; i < new_lanes_.size(); ++i) {
+        executor::Lane& lane = *new_lanes_[i];
+        const executor::TrialState state = lane.trials() == executor::TrialState::Good
+                                               ? executor::TrialState::Good
+                                               : lane.look_at_trials(new_speeds_[i], problem.why);
+        if (state == executor::TrialState::Refused || lane.comm() == nullptr) {
+            const std::size_t network = lanes_.size() + i;
+            problem.why =
+                (network > 0 ? "a lane over " + other_networks_[network - 1] + ": " : "") +
+                (problem.empty() ? "it was ended" : problem.why);
+            problem.may_pass = true;
+            problem.timed_out = lane.timed_out();
+            DEFT_INFO("rank %d: no lane: %s", info_.rank, problem.why.c_str());
+            return true;
+        }
+        over = over && state == executor::TrialState::Good;
+    }
+    if (over) {
+        publish();
+    }
+    return over;
+}
+
+void LaneSet::publish() noexcept {
+    memory_.note_made(new_lanes_.size());
+    for (std::size_t i = 0; i < new_lanes_.size(); ++i) {
+        untried_[i].store(nullptr, std::memory_order_seq_cst);
+        published_[lanes_.size()].store(new_lanes_[i].get(), std::memory_order_seq_cst);
+        speeds_.push_back(new_speeds_[i]);
+        lanes_.push_back(std::move(new_lanes_[i]));
+    }
+    new_lanes_.clear();
+    new_speeds_.clear();
+}
+
+void LaneSet::abandon_untried() noexcept {
+    switch_.trials().drop();
+    for (std::size_t i = 0; i < new_lanes_.size(); ++i) {
+        untried_[i].store(nullptr, std::memory_order_seq_cst);
+        if (!leaving_off()) {
+            begin_abort(*new_lanes_[i]);
+        }
+        ended_.push_back(std::move(new_lanes_[i]));  // a hook may be at it
+    }
+    new_lanes_.clear();
 }
 
 Problem LaneSet::failed_to_open(std::unique_ptr<executor::Lane> lane, Problem problem) {
@@ -167,7 +247,7 @@ Problem LaneSet::failed_to_open(std::unique_ptr<executor::Lane> lane, Problem pr
     }
     problem.may_pass = true;
     problem.timed_out = problem.lane->timed_out();
-    const std::size_t network = lanes_.size();
+    const std::size_t network = lanes_.size() + new_lanes_.size();
     if (network > 0) {
         problem.why = "a lane over " + other_networks_[network - 1] + ": " + problem.why;
     }
@@ -227,6 +307,9 @@ void LaneSet::end_doubted() {
 }
 
 void LaneSet::close_idle(const InUse& in_use) {
+    for (const auto& lane : ended_) {
+        lane->free_trials();
+    }
     if (closing_.empty() || in_use.lanes > lanes_.size()) {
         return;
     }
@@ -251,10 +334,12 @@ void LaneSet::withdraw(const executor::Lane& lane) noexcept {
 }
 
 void LaneSet::close_all(bool abort) noexcept {
-    for (auto& lane : closing_) {
-        lanes_.push_back(std::move(lane));
+    for (auto* const others : {&closing_, &new_lanes_}) {
+        for (auto& lane : *others) {
+            lanes_.push_back(std::move(lane));
+        }
+        others->clear();
     }
-    closing_.clear();
     for (const auto& lane : lanes_) {
         if (abort) {
             lane->abort();
@@ -284,6 +369,20 @@ void LaneSet::drop_stage(std::uint64_t stage) noexcept {
     if (lane != nullptr && opening_stage_.load(std::memory_order_seq_cst) == stage) {
         lane->give_up();
         if (lane->comm() != nullptr && !leaving_off()) {
+            begin_abort(*lane);
+        }
+    }
+    if (opening_stage_.load(std::memory_order_seq_cst) == stage) {
+        switch_.trials().drop();
+        abort_untried();
+    }
+}
+
+// Those that hooks may be launching the trials of, or have launched.
+void LaneSet::abort_untried() noexcept {
+    for (const auto& untried : untried_) {
+        executor::Lane* const lane = untried.load(std::memory_order_seq_cst);
+        if (lane != nullptr && lane->comm() != nullptr && !leaving_off()) {
             begin_abort(*lane);
         }
     }
@@ -318,6 +417,20 @@ void LaneSet::await_opening() const noexcept {
 void LaneSet::abort_opening() noexcept {
     if (executor::Lane* const lane = opening_.load(std::memory_order_seq_cst)) {
         lane->abort();
+    }
+}
+
+// All ranks have launched them, so they are over soon, or never: that network stands still.
+void LaneSet::end_trials() noexcept {
+    const auto until = agreement::Clock::now() + kOpeningGrace;
+    for (const auto& untried : untried_) {
+        executor::Lane* const lane = untried.load(std::memory_order_seq_cst);
+        while (lane != nullptr && lane->busy() && agreement::Clock::now() < until) {
+            pause(1'000'000);
+        }
+        if (lane != nullptr && lane->busy()) {
+            lane->abort();
+        }
     }
 }
 
@@ -370,6 +483,7 @@ void LaneSet::abort_all() noexcept {
             begin_abort(*lane);
         }
     }
+    abort_untried();
     for (const auto& published : published_) {
         executor::Lane* const lane = published.load(std::memory_order_seq_cst);
         if (lane != nullptr && lane->comm() != nullptr) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,9 +50,17 @@ public:
     std::string shortage() { return lanes_.empty() ? memory_.obstacle() : std::string(); }
     // Background: opens lanes as `order` says, for gradients of these shapes. Waits for the other
     // ranks. `before_each` is called before each wait. `measure`: what they take is timed too, on
-    // all ranks or on none.
+    // all ranks or on none. The new ones have yet to be tried.
     Problem open(const Order& order, const std::vector<executor::Shape>& shapes, bool measure,
                  const InUse& in_use, const std::function<void()>& before_each);
+    // Background: lanes were opened that have yet to be tried, or to pass.
+    bool untried() const { return !new_lanes_.empty(); }
+    // Background: whether the trials of the new lanes, which hooks launch, are over. They are good
+    // lanes then, unless `problem` says why not. A hook that NCCL holds up for longer than
+    // `patience` is released. Never waits.
+    bool trials_over(std::chrono::nanoseconds patience, Problem& problem);
+    // Background: nothing comes of the new lanes. They are aborted, unless the process ends.
+    void abandon_untried() noexcept;
     // Background: ends the lanes from the keep-th on, and closes those whose time has come. Never
     // waits: an abort of the communicator has to reach them.
     void end_from(std::size_t keep, const InUse& in_use);
@@ -83,6 +92,9 @@ public:
     void await_opening() const noexcept;
     // Aborts the lane that is being made.
     void abort_opening() noexcept;
+    // The communicator ends: trials that are not over in a few seconds are given up with their
+    // lanes. Waits for that.
+    void end_trials() noexcept;
 
     // While one lives, aborting() holds.
     class Aborting {
@@ -115,9 +127,13 @@ private:
                      const std::vector<executor::Shape>& shapes, bool measure,
                      executor::LaneConfig config, const std::function<void()>& before_each);
     Problem configure(executor::LaneConfig& config) const;
+    void launch_trials() noexcept;
+    bool held_up(std::chrono::nanoseconds patience) const noexcept;
+    void publish() noexcept;
     Problem failed_to_open(std::unique_ptr<executor::Lane> lane, Problem problem);
     void withdraw(const executor::Lane& lane) noexcept;
     void begin_abort(executor::Lane& lane) noexcept;
+    void abort_untried() noexcept;
     void await_hooks() const noexcept;
     bool leaving_off() const noexcept { return leaving_off_.load(std::memory_order_seq_cst); }
 
@@ -129,6 +145,10 @@ private:
 
     std::array<std::atomic<executor::Lane*>, kMost> published_{};  // the open ones
     std::atomic<executor::Lane*> opening_{nullptr};
+    // Open, and not tried yet. From before a call is named for that until they have passed or are
+    // being aborted.
+    std::array<std::atomic<executor::Lane*>, kMost> untried_{};
+    std::atomic<std::int64_t> launching_ns_{0};  // since when a hook launches their trials; 0: none
     std::atomic<std::uint64_t> opening_stage_{0};  // its staging
     std::atomic<std::uint64_t> dropped_stage_{0};
     std::atomic<bool> finalizing_{false};
@@ -136,8 +156,10 @@ private:
     std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over
 
     // Background.
-    std::vector<std::unique_ptr<executor::Lane>> lanes_;    // the job's own network first
-    std::vector<executor::LaneSpeed> speeds_;               // theirs, where they were measured
+    std::vector<std::unique_ptr<executor::Lane>> lanes_;      // the job's own network first
+    std::vector<executor::LaneSpeed> speeds_;                 // theirs, where they were measured
+    std::vector<std::unique_ptr<executor::Lane>> new_lanes_;  // untried_
+    std::vector<executor::LaneSpeed> new_speeds_;
     std::vector<std::unique_ptr<executor::Lane>> closing_;  // not needed, still in use
     std::vector<std::unique_ptr<executor::Lane>> ended_;    // other threads may know them
     // What all lanes that are there have been rehearsed with, and the most bytes.

@@ -477,10 +477,14 @@ bool Leader::gives_way_to_used_map(const JobView& view) {
     return true;
 }
 
-// The plan in force has ended while another was to take its place.
+// The plan in force has ended while another was to take its place. A rank that has launched the
+// trials of its lanes waits for all, of which some may never launch theirs.
 void Leader::leave_staging() {
     if (making_ready()) {
-        give_up_staging(open_proposed_ ? Kind::Discard : Kind::Drop);
+        // Where one is ready, all have launched theirs.
+        const bool trying = state_ == LeaderState::Staging && rehearsal_proposed_ &&
+                            inbox_.tally(stage_serial_).ready == 0;
+        give_up_staging(open_proposed_ && !trying ? Kind::Discard : Kind::Drop);
     }
 }
 

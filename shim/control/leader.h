@@ -96,6 +96,7 @@ private:
     bool propose_stage(const JobView& view);
     void watch_staging();
     bool propose_open(Problem& problem);
+    void propose_rehearsal(Problem& problem);
     void propose_arm(const JobView& view);
     bool propose_forward();
     std::uint64_t switch_call(const JobView& view, std::uint64_t not_before);
@@ -127,11 +128,15 @@ private:
     std::uint64_t stage_serial_ = 0;
     std::uint64_t staged_signature_ = 0;  // what is staged was made for
     bool open_proposed_ = false;
-    std::size_t agreed_lanes_ = 0;  // that every rank has
-    std::size_t wanted_lanes_ = 0;  // and will have when this staging is ready; none has more
-    Order given_up_;                // Drop or Discard that has to be proposed yet, if stage is set
-    Backoff stage_backoff_;         // of refusals in a row
-    std::uint32_t timeouts_ = 0;    // of them, because ranks did not come about in time
+    std::uint64_t staged_at_call_ = 0;  // the job's, when the staging began, and when that was
+    std::int64_t staged_at_ns_ = 0;
+    bool rehearsal_proposed_ = false;    // and not cancelled
+    std::uint64_t rehearsal_tries_ = 0;  // calls named in vain, each further ahead
+    std::size_t agreed_lanes_ = 0;       // that every rank has
+    std::size_t wanted_lanes_ = 0;       // and will have when this staging is ready; none has more
+    Order given_up_;              // Drop or Discard that has to be proposed yet, if stage is set
+    Backoff stage_backoff_;       // of refusals in a row
+    std::uint32_t timeouts_ = 0;  // of them, because ranks did not come about in time
     bool arm_proposed_ = false;
     std::uint64_t arm_tries_ = 0;  // calls named in vain, each further ahead
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::int64_t kArmDeadline = 30'000'000'000;
 constexpr std::uint64_t kArmTries = 5;
+constexpr std::uint64_t kRehearsalTries = 5;
+constexpr double kLeastPatienceMs = 5000;
 // The call at which ranks ask each other lies this far ahead of the rank that is furthest.
 constexpr double kAskAheadMs = 500;
 // Where no plan is in force the ranks ask each other so many iterations before one is. A rank may
@@ -57,6 +59,10 @@ bool Leader::propose_stage(const JobView& view) {
     stage_serial_ = next_serial_;
     staged_signature_ = view.signature;
     open_proposed_ = false;
+    rehearsal_proposed_ = false;
+    rehearsal_tries_ = 0;
+    staged_at_call_ = switch_.calls();
+    staged_at_ns_ = cuda::host_now();
     inbox_.begin_staging();
     if (!propose(order, PlanSwitch::kNever)) {
         return false;
@@ -94,9 +100,42 @@ bool Leader::propose_open(Problem& problem) {
     return true;
 }
 
+// At one call of the job's all ranks launch the trials of their new lanes, from the thread that
+// makes its calls. Far enough ahead of every rank, and wherever that call lies in an iteration.
+void Leader::propose_rehearsal(Problem& problem) {
+    if (inbox_.take_rehearsal_cancelled()) {
+        rehearsal_proposed_ = false;
+        ++rehearsal_tries_;
+    }
+    if (rehearsal_proposed_) {
+        return;
+    }
+    if (rehearsal_tries_ >= kRehearsalTries) {
+        problem = {"the ranks did not agree on a call to try lanes at", true};
+        return;
+    }
+    const std::uint64_t length = std::max<std::size_t>(follower_.staging_shapes().size(), 1);
+    // By the calls since the staging began: nothing may have been timed yet.
+    const auto calls = static_cast<double>(switch_.calls() - staged_at_call_);
+    const double ms = std::max(static_cast<double>(cuda::host_now() - staged_at_ns_) / 1e6, 1.0);
+    const auto ahead = length + static_cast<std::uint64_t>(kAskAheadMs * calls / ms);
+    const double iteration_ms = static_cast<double>(length) * ms / std::max(calls, 1.0);
+    const auto most = static_cast<double>(info_.lane_deadline().count());
+    Order order;
+    order.kind = Kind::Rehearse;
+    order.stage = stage_serial_;
+    // NCCL connects a rank when its peers are there too, whose hosts may be an iteration behind.
+    order.patience_ms =
+        static_cast<std::uint64_t>(std::clamp(2 * iteration_ms, kLeastPatienceMs, most));
+    rehearsal_proposed_ = propose(order, inbox_.furthest() + (ahead << rehearsal_tries_));
+}
+
 void Leader::watch_staging() {
     Inbox::Tally tally = inbox_.tally(stage_serial_);
     const auto all = static_cast<std::size_t>(info_.nranks);
+    if (switch_.trials().ahead()) {
+        state_since_ns_ = cuda::host_now();  // the job takes the time that it takes
+    }
     const std::chrono::nanoseconds staging(cuda::host_now() - state_since_ns_);
     if (tally.refused.empty() && staging > info_.stage_deadline()) {
         tally.refused = {"a rank was not ready in time", true};
@@ -105,6 +144,9 @@ void Leader::watch_staging() {
     }
     if (tally.refused.empty() && !open_proposed_ && tally.learned == all) {
         open_proposed_ = propose_open(tally.refused);
+    }
+    if (tally.refused.empty() && tally.opened == all && tally.ready < all) {
+        propose_rehearsal(tally.refused);
     }
     if (!tally.refused.empty()) {
         if (tally.lanes_missing && follower_.current() == nullptr) {

@@ -6,7 +6,7 @@
 namespace deft::director {
 namespace {
 
-constexpr std::uint8_t kVersion = 8;
+constexpr std::uint8_t kVersion = 9;
 constexpr std::uint8_t kOrder = 'O';
 constexpr std::uint8_t kStaged = 'S';
 constexpr std::uint8_t kPressed = 'P';
@@ -39,6 +39,7 @@ std::vector<std::byte> encode(const Order& order) {
     out.put(order.ordinal);
     out.put(order.begin);
     out.put(order.keep);
+    out.put(order.patience_ms);
     out.put(static_cast<std::uint8_t>(order.lanes.size()));
     for (const deft_nccl_unique_id_t& id : order.lanes) {
         out.put_bytes(id.internal, sizeof(id.internal));
@@ -102,9 +103,10 @@ bool decode(std::span<const std::byte> bytes, Order& order) {
     order.ordinal = in.get<std::uint64_t>();
     order.begin = in.get<std::uint64_t>();
     order.keep = in.get<std::uint64_t>();
+    order.patience_ms = in.get<std::uint64_t>();
     const std::size_t lanes = in.get<std::uint8_t>();
     if (!known || !in.ok() || lanes > kMaxLanes || kind < static_cast<std::uint8_t>(Kind::Stage) ||
-        kind > static_cast<std::uint8_t>(Kind::Close)) {
+        kind > static_cast<std::uint8_t>(Kind::Rehearse)) {
         return false;
     }
     order.lanes.resize(lanes);
@@ -124,7 +126,7 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     staged.may_pass = in.get<std::uint8_t>() != 0;
     staged.timed_out = in.get<std::uint8_t>() != 0;
     staged.reason = in.get_sized_text();
-    return known && in.ok() && in.left() == 0 && step <= static_cast<std::uint8_t>(Step::Unfit);
+    return known && in.ok() && in.left() == 0 && step <= static_cast<std::uint8_t>(Step::Opened);
 }
 
 bool decode(std::span<const std::byte> bytes, Pressed&) {

@@ -19,21 +19,23 @@ enum class Kind : std::uint8_t {
     Open = 4,     // all have learned it: make lanes and memory ready. Changes nothing yet
     Drop = 5,     // a rank has refused the staging: nobody waits for it any longer
     Discard = 6,  // nothing comes of the staging; lanes in the making are finished in peace
-    Close = 7     // lanes from `keep` on are not needed any more
+    Close = 7,    // lanes from `keep` on are not needed any more
+    Rehearse = 8  // all have opened their lanes: from the switch call on they are tried
 };
 
 // The body of a proposal. `plan` (JSON), `prediction` and `iterations` are for Stage, `keep` is for
-// Open and Close, `lanes` for Open, `ordinal` and `begin` for Arm.
+// Open and Close, `lanes` for Open, `ordinal` and `begin` for Arm, `patience_ms` for Rehearse.
 struct Order {
     Kind kind = Kind::Stage;
     std::uint64_t stage = 0;      // serial of the Stage it is about
     std::uint64_t signature = 0;  // of the gradients the plan is for
     std::string plan;
-    std::string prediction;        // executor::to_text()
-    std::uint64_t iterations = 0;  // that plans have run: covap's coefficient goes on from there
-    std::uint64_t ordinal = 0;     // gradient calls the leader had made when it named the switch
-    std::uint64_t begin = 0;       // see NamedSwitch
-    std::uint64_t keep = 0;        // so many of the lanes that are there stay; others are ended
+    std::string prediction;         // executor::to_text()
+    std::uint64_t iterations = 0;   // that plans have run: covap's coefficient goes on from there
+    std::uint64_t ordinal = 0;      // gradient calls the leader had made when it named the switch
+    std::uint64_t begin = 0;        // see NamedSwitch
+    std::uint64_t keep = 0;         // so many of the lanes that are there stay; others are ended
+    std::uint64_t patience_ms = 0;  // NCCL may hold a rank's call up for so long
     std::vector<deft_nccl_unique_id_t> lanes;  // of lanes to make
 };
 
@@ -41,7 +43,8 @@ enum class Step : std::uint8_t {
     Refused = 0,
     Learned = 1,  // the plan's cycle is this rank's
     Ready = 2,    // lanes and memory are there
-    Unfit = 3     // refused with its lanes made: the others make theirs in peace
+    Unfit = 3,    // refused with its lanes made: the others make theirs in peace
+    Opened = 4    // lanes are there, but have yet to be tried
 };
 
 // A rank's answer to a Stage, and where it stands.

@@ -25,6 +25,9 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     // this call sees the switch.
     const Series series = series_of(call.function);
     ordinals_[static_cast<std::size_t>(series)].store(ordinal + 1, std::memory_order_seq_cst);
+    if (trials_.due(series, ordinal)) {
+        trials_.reached(series, ordinal, grouped, wait_);
+    }
     if (ordinal == switch_at_.load(std::memory_order_seq_cst) && !passes_by(series) &&
         !switch_over({ordinal, grouped, stream}, result)) {
         return true;
@@ -268,10 +271,14 @@ bool PlanSwitch::ask_others(const At& at, State state, std::uint64_t serial, int
         return true;
     }
     const bool known = state == State::Committed;
+    const bool sound = lanes_sound();
+    if (known && !sound) {
+        DEFT_WARN("rank %d: a network has failed; the plan that needs it does not begin", rank_);
+    }
     // Those that know wait for this rank's word: one that cannot be given fails the communicator
     // as one that cannot be heard does.
     if (lane->cast(executor::Question::Switches,
-                   known ? executor::Ballot::Word::Yes : executor::Ballot::Word::No) !=
+                   known && sound ? executor::Ballot::Word::Yes : executor::Ballot::Word::No) !=
         DEFT_NCCL_SUCCESS) {
         return lost(result);
     }
@@ -335,6 +342,13 @@ void PlanSwitch::void_switch(std::uint64_t named, std::uint64_t serial) noexcept
 executor::Lane* PlanSwitch::asking_lane() const noexcept {
     const executor::Executor* const next = next_.load(std::memory_order_seq_cst);
     return next != nullptr ? next->first_lane() : nullptr;
+}
+
+// Those of the plan that is to begin.
+bool PlanSwitch::lanes_sound() const noexcept {
+    const executor::Executor* const next = next_.load(std::memory_order_seq_cst);
+    return next == nullptr || std::all_of(next->all_lanes().begin(), next->all_lanes().end(),
+                                          [](executor::Lane* lane) { return lane->sound(); });
 }
 
 bool PlanSwitch::captured(deft_cuda_stream_t stream) const noexcept {
@@ -469,6 +483,7 @@ void PlanSwitch::keep_lanes(std::size_t lanes) noexcept {
 
 void PlanSwitch::end() noexcept {
     ended_.store(true, std::memory_order_seq_cst);
+    trials_.drop();
     const HookRef reference(references_);  // gone before anybody waits for those that are left
     if (executor::Executor* const active = active_.load(std::memory_order_seq_cst)) {
         active->end(executor::BreakReason::Stopped);

@@ -15,6 +15,7 @@
 #include "shim/agreement/council.h"
 #include "shim/control/hook_ref.h"
 #include "shim/control/recent_calls.h"
+#include "shim/control/trial_point.h"
 #include "shim/cuda/execution.h"
 #include "shim/executor/executor.h"
 #include "shim/nccl/call.h"
@@ -89,6 +90,13 @@ public:
     void commit() noexcept;
     void cancel(std::uint64_t serial) noexcept;
 
+    // The call at which the trials of new lanes are launched.
+    TrialPoint& trials() noexcept { return trials_; }
+    // Agreement: as TrialPoint's. A call of that series is meant.
+    bool name_trials(std::uint64_t serial, Series series, std::uint64_t call) noexcept {
+        return trials_.name(serial, series, call, ordinal_of(series));
+    }
+
     // Background, when nothing can be agreed on any more: a switch that was named under a plan is
     // given up, unless this rank has told the others a moment ago that it knows of it. They cannot
     // all know, or never will: no rank switches. voided() tells when that is done.
@@ -158,6 +166,7 @@ private:
     State await_decision(std::uint64_t serial, std::chrono::nanoseconds most) noexcept;
     void void_switch(std::uint64_t named, std::uint64_t serial) noexcept;
     executor::Lane* asking_lane() const noexcept;
+    bool lanes_sound() const noexcept;
     bool captured(deft_cuda_stream_t stream) const noexcept;
     bool lost(int& result) noexcept;
     executor::Executor* renew(executor::Executor* active, std::uint64_t ordinal) noexcept;
@@ -179,6 +188,7 @@ private:
     bool passes_by(Series series) const noexcept;
 
     std::array<std::atomic<std::uint64_t>, kSeries> ordinals_;  // of the next call of a series
+    TrialPoint trials_;
     std::atomic<Series> planned_{Series::Sums};
     std::atomic<Series> series_{Series::Sums};      // of the plan in force, or of the next
     std::atomic<std::uint64_t> switch_at_{kNever};  // ordinal

@@ -71,6 +71,7 @@ void Director::close_lanes() noexcept {
     }
     lanes_.await_opening();
     lanes_.abort_opening();
+    lanes_.end_trials();
     forget();
     const MutexLock lock(work_mutex_);
     remember_facts();

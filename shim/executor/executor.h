@@ -138,6 +138,7 @@ public:
     std::size_t lanes() const noexcept { return lanes_.size(); }
     // Null: it has none.
     Lane* first_lane() const noexcept { return lanes_.empty() ? nullptr : lanes_.front(); }
+    const std::vector<Lane*>& all_lanes() const noexcept { return lanes_; }
 
 private:
     struct Counters;

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
-#include "shim/cuda/pinned_pool.h"
 #include "shim/executor/lane_config.h"
 
 namespace deft::executor {
@@ -220,27 +219,6 @@ bool Lane::await(Opening& opening, Clock::time_point until, std::string& problem
     }
 }
 
-bool Lane::idle_by(Clock::time_point deadline) noexcept {
-    // Finely at first: what is measured may take tens of microseconds.
-    constexpr auto kSoon = std::chrono::milliseconds(5);
-    const auto begun = Clock::now();
-    for (;;) {
-        const int state = driver_.StreamQuery(stream_);
-        if (state != cuda::kNotReady) {
-            return state == cuda::kSuccess;
-        }
-        const auto now = Clock::now();
-        if (stop_.load() || now >= deadline) {
-            return false;
-        }
-        // NCCL leaves a transfer that cannot go on where it is until its communicator is aborted.
-        if (now - begun >= kSoon && error() != DEFT_NCCL_SUCCESS) {
-            return false;
-        }
-        nap(now - begun < kSoon ? 20'000 : 500'000);
-    }
-}
-
 void Lane::abort() noexcept {
     aborting_.fetch_add(1);
     stop_.store(true);
@@ -319,14 +297,11 @@ void Lane::drain() noexcept {
 
 void Lane::close() noexcept {
     drain();
-    // A copy in flight would write into the memory of another: then the word stays.
     const cuda::Current current(*driver_.driver, context_);
     const cuda::Relaxed relaxed(*driver_.driver);
     const bool idle =
         stream_ == nullptr || (current && driver_.StreamQuery(stream_) == cuda::kSuccess);
-    if (void* const word = std::exchange(word_, nullptr); word != nullptr && idle) {
-        cuda::PinnedPool::process().give_back(word);
-    }
+    drop_trials(idle);
     disconnect();
     if (current) {
         for (std::unique_ptr<Ballot>& ballot : ballots_) {

@@ -2,13 +2,14 @@
 // A lane: a communicator of our own with the same members as the job's, and a stream to use it on.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "shim/cuda/execution.h"
 #include "shim/executor/ballot.h"
@@ -27,8 +28,8 @@ struct LaneConfig {
     ConfigChoices job;                            // what the job's communicator has, as it is to
                                                   // hold for the lane
     int priority = 0;                             // of the stream: that of the job's
-    std::chrono::milliseconds deadline{60000};    // of open() and of warm_up(), each
-    std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size sent by warm_up()
+    std::chrono::milliseconds deadline{60000};    // of open(), connect() and the trials, each
+    std::size_t warm_up_bytes = 4 * 1024 * 1024;  // largest size whose sum is checked
 };
 
 // A kind of call that a lane will be asked for.
@@ -50,6 +51,20 @@ struct LaneSpeed {
 // the large one, a network is not taken to be infinitely fast.
 LaneSpeed speed_from(std::size_t small_bytes, double small_seconds, std::size_t large_bytes,
                      double large_seconds) noexcept;
+
+// Whether a new lane is timed. Apart: 17 MiB more travel. Shared: 20 MiB, because the job's own
+// transfers take the same links, and some of what is timed has to meet these idle.
+enum class Measure : std::uint8_t { None, Apart, Shared };
+
+// What a new lane is asked for before a plan uses it. The same on all ranks.
+struct Trials {
+    std::vector<Reduction> kinds;  // what the job's gradients are
+    std::size_t largest = 0;       // bytes of all ranks
+    Measure measure = Measure::None;
+};
+
+// How a lane's trials stand. Refused: NCCL or the driver did, or a sum was wrong.
+enum class TrialState : std::uint8_t { None, Prepared, Launching, Launched, Good, Refused };
 
 // What the ranks ask each other over a lane.
 enum class Question : std::uint8_t {
@@ -76,24 +91,33 @@ public:
     // left behind.
     bool open(const deft_nccl_unique_id_t& id, int nranks, int rank, const LaneConfig& config,
               std::string& problem) noexcept;
-    // Makes NCCL connect what it would connect at first use: all-reduces of three sizes, checked.
-    // Collective; waits as open() does.
-    bool warm_up(std::string& problem) noexcept;
-    // And what it would connect when a hook first asks for one of these: from 2.22 on it does so
-    // for each algorithm, which it chooses by function, type, operation and size. Of each kind
-    // sizes up to that of `largest` bytes of all ranks, 64 MiB at most. Collective, on a lane that
-    // nobody uses yet; waits as open() does.
-    bool rehearse(std::span<const Reduction> kinds, std::size_t largest,
-                  std::string& problem) noexcept;
-    // Times all-reduces of two sizes, one at a time, on the warm lane; the shortest count. The
-    // job's own transfers may run beside it; where they take the same links, `pause` between two
-    // calls lets some of the calls meet these idle. Collective; waits as open() does. 17 MiB
-    // travel, and 20 with pauses.
-    bool measure(LaneSpeed& speed, std::string& problem,
-                 std::chrono::milliseconds pause = {}) noexcept;
+    // Takes the memory that trials need. Background thread; waits for no other rank.
+    bool prepare_trials(const Trials& trials, std::string& problem) noexcept;
+    // Has NCCL connect what they need, where it can do so and launch nothing (2.28 and later). Else
+    // it connects when they are launched. After prepare_trials(). Collective; background thread,
+    // waits as open() does.
+    bool connect(std::string& problem) noexcept;
+    // Launches them all: all-reduces of three sizes, whose sums are checked; each kind of call at
+    // sizes up to the largest, 64 MiB at most, because NCCL from 2.22 on connects for an algorithm
+    // at its first use and chooses it by function, type, operation and size; and all-reduces of two
+    // sizes that are timed. Collective: at the same place among the job's calls on all ranks, by
+    // the thread that makes them. Waits for other ranks only as far as NCCL does to connect;
+    // abort() ends that. Allocates nothing, and waits for nothing that it has launched. They begin
+    // behind `after`, if it is not null: lanes that are tried at once would slow each other down.
+    // Returns an event behind them, which is the lane's; null: there is none.
+    cuda::Event launch_trials(cuda::Event after = nullptr) noexcept;
+    // Good, once they are over and were right; `speed` is what was timed. Refused: `problem` says
+    // why; so it is where they take longer than the deadline. Background thread; never waits.
+    TrialState look_at_trials(LaneSpeed& speed, std::string& problem) noexcept;
+    TrialState trials() const noexcept { return trial_state_.load(std::memory_order_acquire); }
+    // Gives back what they hold of a lane that has been aborted, once nothing of it is in flight.
+    // Background thread; never waits.
+    void free_trials() noexcept;
+    // All three in one, for whoever has no job beside it: waits until they are over.
+    bool try_now(const Trials& trials, LaneSpeed& speed, std::string& problem) noexcept;
     // Ends the communicator whatever it is doing. Any thread, any state, any number of times.
     void abort() noexcept;
-    // Makes open() and warm_up() return soon; the lane is good for nothing after it but abort().
+    // Makes open() return soon, and ends trials; the lane is good for nothing after it but abort().
     // Any thread; waits for nobody.
     void give_up() noexcept { stop_.store(true); }
     // Waits until nothing is in flight, or the lane is aborted; one that has failed it aborts.
@@ -132,6 +156,7 @@ public:
     // NCCL's asynchronous error of the lane, DEFT_NCCL_SUCCESS if it is not open. Any thread.
     int async_error() noexcept;
     int error() noexcept;  // the same without "in progress"
+    bool sound() noexcept { return ready() && error() == DEFT_NCCL_SUCCESS; }
 
     // What it was last asked for took longer than its deadline.
     bool timed_out() const noexcept { return timed_out_.load(); }
@@ -147,15 +172,46 @@ public:
 
 private:
     struct Opening;  // what open() shares with the thread that waits inside NCCL
-    class Scratch;   // device memory for the lane's own all-reduces
-    bool ends(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes,
-              std::string& problem) noexcept;
-    int make_call(cuda::DevicePointer memory, const Reduction& kind, std::size_t bytes) noexcept;
-    double seconds_of(cuda::DevicePointer memory, std::size_t bytes, int times,
-                      std::chrono::milliseconds pause, std::string& problem) noexcept;
-    bool sum_is_right(cuda::DevicePointer memory, std::size_t bytes, std::uint32_t* last,
-                      std::string& problem) noexcept;
-    bool idle_by(std::chrono::steady_clock::time_point deadline) noexcept;
+    static constexpr std::size_t kTrialSums = 3;
+    static constexpr std::size_t kRounds = 4;     // the first may find other ranks not yet here
+    static constexpr std::size_t kMostSmall = 4;  // of a round, which has one large call too
+    static constexpr std::size_t kMostTimed = kRounds * (kMostSmall + 1);
+    // Made before the job's call at which it is used, and given back when the trials are over.
+    struct TrialCall {
+        Reduction kind;
+        std::size_t bytes = 0;  // of all ranks
+    };
+    struct TrialRun {
+        Trials trials;
+        std::array<std::size_t, kTrialSums> checked{};  // bytes of what is checked
+        std::vector<TrialCall> rehearsal;
+        std::size_t largest = 0;  // of the rehearsal
+        cuda::DevicePointer memory = 0;
+        bool pooled = false;
+        // Where sums are found. Pinned: a copy into other memory would wait without a deadline.
+        std::uint32_t* words = nullptr;
+        std::size_t small = 0;                   // of a round
+        cuda::Event marks[kMostTimed + 1] = {};  // around what is timed
+        cuda::Event over = nullptr;              // behind it all
+        // The launching thread's, and what it leaves.
+        deft_nccl_comm_t comm = nullptr;
+        const char* step = "";
+        int result = DEFT_NCCL_SUCCESS;
+        std::chrono::steady_clock::time_point launched;
+    };
+    struct Connecting;  // what connect() shares with the thread that waits inside NCCL
+    int simulate_trials() noexcept;
+    int simulate(const TrialRun& run, const Reduction& kind, std::size_t bytes,
+                 int before) noexcept;
+    void plan_trials(TrialRun& run) const;
+    int make_call(const TrialRun& run, const Reduction& kind, std::size_t bytes) noexcept;
+    bool launch_checked(TrialRun& run) noexcept;
+    bool launch_rehearsal(TrialRun& run) noexcept;
+    bool launch_timed(TrialRun& run) noexcept;
+    bool note(const char* step, int result) noexcept;
+    static bool is_large(const TrialRun& run, std::size_t timed) noexcept;
+    bool take_times(LaneSpeed& speed) noexcept;
+    void drop_trials(bool idle) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;
     bool make_ballots();
     bool await(Opening& opening, std::chrono::steady_clock::time_point until, std::string& problem);
@@ -170,11 +226,9 @@ private:
     int rank_ = 0;
     cuda::Context context_ = nullptr;
     cuda::Stream stream_ = nullptr;
-    // Where warm_up() finds its sum. Pinned: a copy into other memory would wait without a
-    // deadline. Kept until close().
-    static constexpr std::size_t kWord = 4;  // bytes
-    void* word_ = nullptr;                   // pinned; null: not needed yet
-    std::unique_ptr<Ballot> ballots_[2];     // by question, from open() to close()
+    std::unique_ptr<TrialRun> run_;  // from prepare_trials() until they are over
+    std::atomic<TrialState> trial_state_{TrialState::None};
+    std::unique_ptr<Ballot> ballots_[2];  // by question, from open() to close()
     std::atomic<deft_nccl_comm_t> comm_{nullptr};
     std::atomic<LaneState> state_{LaneState::Idle};
     std::atomic<bool> stop_{false};

@@ -22,16 +22,18 @@ struct Nccl {
                          deft_cuda_stream_t) = nullptr;
     int (*AllGather)(const void*, void*, size_t, int, deft_nccl_comm_t,
                      deft_cuda_stream_t) = nullptr;
+    int (*GroupStart)() = nullptr;
+    int (*GroupSimulateEnd)(deft_nccl_sim_info_t*) = nullptr;
     const char* (*GetErrorString)(int) = nullptr;
     int version = 0;  // 22809
 
     // From anything with members of these names, such as NcclTable.
     template <typename Table>
     static Nccl from(const Table& table) {
-        return {table.CommInitRank,  table.CommInitRankConfig, table.CommDestroy,
-                table.CommAbort,     table.CommGetAsyncError,  table.AllReduce,
-                table.ReduceScatter, table.AllGather,          table.GetErrorString,
-                table.version};
+        return {table.CommInitRank,     table.CommInitRankConfig, table.CommDestroy,
+                table.CommAbort,        table.CommGetAsyncError,  table.AllReduce,
+                table.ReduceScatter,    table.AllGather,          table.GroupStart,
+                table.GroupSimulateEnd, table.GetErrorString,     table.version};
     }
     bool moves_shards() const { return ReduceScatter != nullptr && AllGather != nullptr; }
     bool complete() const {

@@ -49,8 +49,21 @@ TEST_F(Follower, ADiscardedStageMakesItsLanesAndNothingElse) {
     ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
     order(Kind::Open);
     order(Kind::Discard);
-    ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
+    ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
     EXPECT_EQ(g_lanes.making, 1);
+    director_->tick(track_);
+    EXPECT_TRUE(lanes_aborted(1)) << "no rank tries it";
+    EXPECT_EQ(g_lanes.called, 0);
+}
+
+// All ranks have launched them, and nothing keeps any from ending.
+TEST_F(Follower, ADiscardedStageEndsItsTrialsInPeace) {
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_NO_FATAL_FAILURE(rehearse());
+    order(Kind::Discard);
+    ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
     EXPECT_EQ(g_lanes.aborted, 0);
 }
 
@@ -74,12 +87,19 @@ TEST_F(Follower, ADropReleasesALaneThatIsConnecting) {
     order(Kind::Stage);
     ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
     order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+    order(Kind::Rehearse, ordinal_);
     g_lanes.connecting = true;
-    std::thread background([this] { director_->tick(track_); });
+    std::thread application([this] {
+        CUcontext context = nullptr;
+        EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+        make_next_calls();
+    });
     EXPECT_TRUE(eventually([] { return g_lanes.calling == 1; }));
     order(Kind::Drop);
     EXPECT_TRUE(eventually([] { return g_lanes.calling == 0; }));
-    background.join();
+    application.join();
     EXPECT_FALSE(g_lanes.waited_in_vain) << "nothing has released it";
     EXPECT_TRUE(lanes_aborted(1));
 }
@@ -89,8 +109,9 @@ TEST_F(Follower, TheOthersHearThatALaneHasFailedBeforeItIsAborted) {
     order(Kind::Stage);
     ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
     order(Kind::Open);
-    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
     g_lanes.held_transfers = g_lanes.job_stuck = true;
+    ASSERT_NO_FATAL_FAILURE(rehearse());
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
     EXPECT_TRUE(answers(Step::Refused)) << answer().reason;
     EXPECT_EQ(g_lanes.aborted, 0);
     EXPECT_FALSE(g_lanes.waited_in_vain);
@@ -346,7 +367,7 @@ TEST_F(Follower, LanesOfWhatIsArmedAreNotClosedBeforeItsCallHasCome) {
 // The leader has forgotten them, whoever did not answer in time.
 TEST_F(Follower, LanesAreClosedAlsoWhereARankDoesNotAnswer) {
     using agreement::Answer;
-    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::No});
+    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::No});
     stage();
     EXPECT_EQ(g_lanes.aborted, 0);
     close_lanes(agreement::Decision::Cancel);
@@ -406,6 +427,7 @@ TEST_F(Follower, ARankThatRefusesThePlanMakesItsLanesFirst) {
     order(Kind::Stage);
     ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
     order(Kind::Open);
+    ASSERT_NO_FATAL_FAILURE(rehearse());
     ASSERT_TRUE(answers(Step::Unfit)) << answer().reason;
     EXPECT_FALSE(answer().may_pass);
     EXPECT_EQ(g_lanes.making, 1);

@@ -59,7 +59,7 @@ protected:
         EXPECT_EQ(first.order.plan, "") << "lanes alone";
         stage_ = first.serial;
         answer(Step::Learned);
-        EXPECT_EQ(heard(Kind::Open).order.lanes.size(), 2U);
+        EXPECT_EQ(opened().lanes.size(), 2U);
         answer(Step::Ready);
         for (int i = 0; i < 50 && asked() < 3; ++i) {
             iterate();
@@ -76,7 +76,7 @@ protected:
     void refuse_for_memory(const planner::Plan& plan) {
         EXPECT_TRUE(plan.predicted.late_or_merged());
         answer(Step::Learned);
-        heard(Kind::Open);
+        opened();
         answer(Step::Unfit, false, "no memory");
         heard(Kind::Discard);
     }

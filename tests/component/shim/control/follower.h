@@ -67,6 +67,7 @@ protected:
         }
         order.ordinal = ordinal_;
         order.keep = lanes_;
+        order.patience_ms = patience_ms_;
         agreement::Proposal proposal;
         proposal.serial = ++serial_;
         proposal.switch_call = switch_call;
@@ -99,8 +100,30 @@ protected:
         order(Kind::Stage);
         ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
         order(Kind::Open);
+        if (lanes_ < lanes_wanted_) {
+            ASSERT_NO_FATAL_FAILURE(rehearse());
+        }
         ASSERT_TRUE(answers(Step::Ready)) << answer().reason;
         lanes_ = lanes_wanted_;
+        between_.reset();  // its memory is not the plan's
+    }
+    // The lanes are open, and all ranks are to try them at the job's next call, which it makes.
+    void rehearse() {
+        ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+        order(Kind::Rehearse, ordinal_);
+        make_next_calls();
+    }
+    // An iteration of the job's, whatever becomes of it.
+    void make_next_calls() {
+        between_ = std::make_unique<Job>();
+        for (const std::uint64_t count : kCounts) {
+            between_->make(*director_, ordinal_++, count);
+        }
+        director_->take_update();
+    }
+    void TearDown() override {
+        OneRank::TearDown();
+        between_.reset();
     }
 
     // Under the plan, of which so many iterations are over, to where the ranks hear each other.
@@ -124,6 +147,8 @@ protected:
     std::uint32_t delay_ = 1;
     std::uint32_t merge_ = 1;
     planner::Barrier barrier_ = planner::Barrier::Update;
+    std::uint64_t patience_ms_ = 60'000;
+    std::unique_ptr<Job> between_;
     std::uint64_t iterations_run_ = 0;  // under plans, as the leader says
 };
 

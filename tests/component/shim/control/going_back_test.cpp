@@ -108,8 +108,8 @@ TEST_F(GoingBack, TheJobDoesNotGoToAndFroWhereItIsInterruptedNowAndThen) {
 
 // A follower has answered to nothing yet that another part of the leader has proposed.
 TEST_F(GoingBack, ASecondLookThatFindsTheCouncilBusyIsTakenAgain) {
-    std::vector<agreement::Answer> answers(asked() + 20, agreement::Answer::Yes);
-    answers[asked()] = agreement::Answer::Later;
+    std::vector<agreement::Answer> answers(proposed() + 20, agreement::Answer::Yes);
+    answers[proposed()] = agreement::Answer::Later;
     scene_.member(1).answer_with(answers);
     Order harmless;
     harmless.kind = Kind::Close;

@@ -98,8 +98,8 @@ protected:
 
     // What the follower says to the next proposal; and yes again to those after it.
     void answer_next(agreement::Answer answer) {
-        std::vector<agreement::Answer> answers(asked() + 20, agreement::Answer::Yes);
-        answers[asked()] = answer;
+        std::vector<agreement::Answer> answers(proposed() + 20, agreement::Answer::Yes);
+        answers[proposed()] = answer;
         scene_.member(1).answer_with(answers);
     }
     // The job interrupts the plan while the follower has yet to answer to its fall, the
@@ -258,7 +258,7 @@ TEST_F(Guarded, APlanComesBackWhenTheCouncilIsFreeAgain) {
 TEST_F(Guarded, APlanThatComesAfterTheGuardHasSpokenEndsToo) {
     wanted_after_a_second_look();
     answer(Step::Learned);
-    heard(Kind::Open);
+    opened();
     answer_next(agreement::Answer::Later);
     answer_from(0, Step::Ready);
     ASSERT_TRUE(ticks_until([&] { return asked() == 6; }));

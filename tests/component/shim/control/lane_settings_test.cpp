@@ -22,7 +22,7 @@ protected:
         call.type = DEFT_NCCL_FLOAT32;
         call.op = DEFT_NCCL_SUM;
         int result = 0;
-        EXPECT_FALSE(director_->all_reduce(call, ordinal_, false,
+        EXPECT_FALSE(director_->all_reduce(call, ordinal_++, false,
                                            reinterpret_cast<deft_cuda_stream_t>(stream), result));
         lanes_wanted_ = 2;
         stage();

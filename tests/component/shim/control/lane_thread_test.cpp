@@ -30,6 +30,7 @@ TEST_F(Others, LooksGoOnWhileALaneIsMade) {
     EXPECT_FALSE(director_->tick(track_)) << "the other communicators have their turn";
     EXPECT_TRUE(director_->aborting()) << "it must not be freed";
     g_lanes.held = false;
+    ASSERT_NO_FATAL_FAILURE(rehearse());
     EXPECT_TRUE(answers(Step::Ready)) << answer().reason;
     EXPECT_TRUE(eventually([this] { return !director_->aborting(); }));
     order(Kind::Arm, ordinal_);
@@ -45,6 +46,7 @@ TEST_F(Others, NoCaptureOfTheJobEndsByIt) {
     ASSERT_NO_FATAL_FAILURE(hold_the_making());
     EXPECT_FALSE(g_lanes.disturbs);
     g_lanes.held = false;
+    ASSERT_NO_FATAL_FAILURE(rehearse());
     EXPECT_TRUE(answers(Step::Ready)) << answer().reason;
 }
 

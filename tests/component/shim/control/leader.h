@@ -157,8 +157,17 @@ protected:
         }
         return in_force_at_ + 2 * (asked + executor::Lease::kAfter);
     }
-    // So many have been asked for, those that came to nothing included.
-    std::size_t asked() { return scene_.member(1).asked().size(); }
+    // So many have been proposed.
+    std::size_t proposed() { return scene_.member(1).asked().size(); }
+    // So many have been asked for, those that came to nothing included, but for trials of lanes.
+    std::size_t asked() {
+        std::size_t count = 0;
+        for (const agreement::Proposal& proposal : scene_.member(1).asked()) {
+            Order order;
+            count += decode(proposal.body, order) && order.kind == Kind::Rehearse ? 0 : 1;
+        }
+        return count;
+    }
 
     void answer(Step step, bool may_pass = false, const std::string& reason = "") {
         answer_from(ordinal_, step, may_pass, reason);
@@ -194,10 +203,34 @@ protected:
         EXPECT_EQ(heard.order.stage, kind == Kind::Forward ? 0 : stage_);
         return heard;
     }
+    // The lanes that the leader asks for are there, and have been tried at a call of the job's.
+    Order opened() {
+        const Order order = heard(Kind::Open).order;
+        if (!order.lanes.empty()) {
+            answer(Step::Opened);
+            try_lanes(heard(Kind::Rehearse).asked_at);
+        }
+        return order;
+    }
+    // The job goes on to an iteration behind that call, whatever takes its own.
+    void try_lanes(std::uint64_t call) {
+        EXPECT_GE(call, ordinal_);
+        while (ordinal_ <= call) {
+            iterate_anyhow();
+        }
+    }
+    // An iteration, taken by a plan or not.
+    virtual void iterate_anyhow() {
+        const std::int64_t begin = now_ms_;
+        for (int bucket = 0; bucket < 2; ++bucket) {
+            job_->make(*director_, ordinal_, kGradients[bucket]);
+            observe(kGradients[bucket], kHidden, bucket, begin);
+        }
+    }
     // From there to the call at which the plan comes into force. `follower`: the call it is at.
     std::uint64_t armed(std::uint64_t follower = 0) {
         answer(Step::Learned);
-        heard(Kind::Open);
+        opened();
         answer_from(follower, Step::Ready);
         return heard(Kind::Arm).switch_call;
     }

@@ -69,7 +69,7 @@ TEST_F(Leader, WhatIsStagedGoesWhereThePlanItWasToReplaceEnds) {
     bring_into_force();
     wanted_instead();
     answer(Step::Learned);
-    heard(Kind::Open);
+    opened();
     interrupt();
     heard(Kind::Discard);
     EXPECT_EQ(director_->facts().ended, 1U);
@@ -135,7 +135,7 @@ TEST_F(Leader, AFlushGoesForAPlanWhoseCallIsNamedToo) {
     iterate(kHidden, false, 5);
     staged();
     answer(Step::Learned);
-    heard(Kind::Open);
+    opened();
     answer(Step::Ready);
     reach(heard(Kind::Arm).switch_call, false);
     iterate(kHidden, true);
@@ -206,8 +206,8 @@ protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(Leader::SetUp());
         using agreement::Answer;
-        scene_.member(1).answer_with(
-            {Answer::Yes, Answer::Yes, Answer::Yes, Answer::No, Answer::Yes, Answer::Yes});
+        scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes,
+                                      Answer::No, Answer::Yes, Answer::Yes});
         bring_into_force();
     }
     void expect_end() {
@@ -235,9 +235,9 @@ TEST_F(EndedLater, WhereAFollowerMeasuresWhatIsNotFinite) {
 // What the guard has said once is done when the council is free again.
 TEST_F(Leader, APlanThatTheGuardEndsWhileAnotherIsGivenUpEndsAfterThat) {
     using agreement::Answer;
-    // Stage, Open, Arm, Stage, Drop
-    scene_.member(1).answer_with(
-        {Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later, Answer::Yes});
+    // Stage, Open, Rehearse, Arm, Stage, Drop
+    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes,
+                                  Answer::Later, Answer::Yes});
     bring_into_force();
     wanted_instead();
     answer(Step::Refused, false, "another sequence of gradients was learned");

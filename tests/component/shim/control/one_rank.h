@@ -40,6 +40,7 @@ struct Fake {
     std::atomic<bool> held_calls{false};  // of all-reduces
     std::atomic<int> calling{0};
     std::atomic<int> called{0};
+    std::thread::id caller;                   // of the latest
     std::atomic<bool> torn{false};            // a communicator was aborted under a call
     std::atomic<int> error{0};                // asynchronous, of every lane
     std::atomic<bool> held_transfers{false};  // until a communicator is aborted
@@ -48,9 +49,11 @@ struct Fake {
     std::atomic<bool> unanswered{false};      // those that follow, until a communicator is aborted
     std::atomic<bool> job_stuck{false};       // on the device: the job's communicator has a kernel
     std::atomic<bool> connecting{false};      // who calls an all-reduce, until an abort
-    std::atomic<bool> waited_in_vain{false};  // a call or an abort of a lane
-    std::atomic<std::int64_t> ns_per_kib{0};  // that a transfer takes
-    std::vector<ncclConfig_t> configs;        // by communicator, with the names of their networks
+    std::atomic<bool> connecting_apart{false};  // the same of simulated groups
+    std::atomic<int> simulated{0};              // all-reduces
+    std::atomic<bool> waited_in_vain{false};    // a call or an abort of a lane
+    std::atomic<std::int64_t> ns_per_kib{0};    // that a transfer takes
+    std::vector<ncclConfig_t> configs;          // by communicator, with the names of their networks
     std::vector<std::string> networks;
     std::vector<int> priorities;  // of the streams of their transfers
     // What was asked for: type, operation, count.
@@ -63,6 +66,8 @@ inline Fake g_lanes;
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
     g_lanes.disturbs = false;
+    g_lanes.connecting_apart = false;
+    g_lanes.simulated = 0;
     g_lanes.connecting = g_lanes.refused = g_lanes.unanswered = false;
     g_lanes.held_ids = g_lanes.job_stuck = g_lanes.waited_in_vain = false;
     g_lanes.ns_per_kib = 0;
@@ -98,9 +103,22 @@ inline int make_configured(deft_nccl_comm_t* comm, int ranks, deft_nccl_unique_i
     return make(comm, ranks, id, rank);
 }
 
+inline thread_local bool t_in_group = false;
+
+inline int simulate_end(deft_nccl_sim_info_t*) {
+    t_in_group = false;
+    if (!eventually([] { return !g_lanes.connecting_apart.load(); })) {
+        g_lanes.waited_in_vain = true;
+    }
+    return 0;
+}
+
 // Every byte of the sum that a lane's warm-up asks for.
 inline int all_reduce(const void* send, void* receive, size_t count, int type, int op,
                       deft_nccl_comm_t, deft_cuda_stream_t stream) {
+    if (t_in_group) {
+        return ++g_lanes.simulated, 0;
+    }
     auto* const on = reinterpret_cast<CUstream>(stream);
     if (type == ncclUint8 && op == ncclMin) {  // the ranks ask each other whether the plan goes on
         ++g_lanes.questions;
@@ -119,6 +137,7 @@ inline int all_reduce(const void* send, void* receive, size_t count, int type, i
     }
     --g_lanes.calling;
     ++g_lanes.called;
+    g_lanes.caller = std::this_thread::get_id();
     int priority = 99;
     cuStreamGetPriority(on, &priority);
     g_lanes.priorities.push_back(priority);
@@ -222,6 +241,8 @@ inline const NcclTable& fake_table() {
         t.CommInitRank = make;
         t.CommInitRankConfig = make_configured;
         t.AllReduce = all_reduce;
+        t.GroupStart = [] { return t_in_group = true, 0; };
+        t.GroupSimulateEnd = simulate_end;
         t.CommDestroy = [](deft_nccl_comm_t) {
             eventually([] { return !g_lanes.held_transfers.load(); });
             return ++g_lanes.destroyed, 0;
@@ -231,6 +252,7 @@ inline const NcclTable& fake_table() {
                 g_lanes.torn = true;
             }
             g_lanes.held_transfers = g_lanes.connecting = g_lanes.unanswered = false;
+            g_lanes.connecting_apart = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
             if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
                 g_lanes.waited_in_vain = true;

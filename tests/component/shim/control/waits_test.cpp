@@ -33,11 +33,12 @@ TEST_F(Leader, WhatIsKnownIsToldThoughALookTakesLong) {
 // ncclCommRevoke from another thread.
 TEST_F(Leader, ACutReleasesACallThatWaitsForADecision) {
     using agreement::Answer;
-    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
+    // Stage, Open, Rehearse, Arm
+    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later});
     iterate(kHidden, false, 20);
     staged();
     answer(Step::Learned);
-    heard(Kind::Open);
+    opened();
     answer_from(0, Step::Ready);
     ASSERT_TRUE(ticks_until([&] { return asked() == 3; }));
     reach(scene_.member(1).asked().back().switch_call, false);
@@ -56,7 +57,7 @@ TEST_F(Leader, ACutReleasesACallThatWaitsForADecision) {
     EXPECT_EQ(director_->merge_async_error(DEFT_NCCL_SUCCESS), DEFT_NCCL_SUCCESS)
         << "a communicator that is revoked has not failed";
     scene_[1].answer(scene_.member(1).asked().back().serial, true);
-    EXPECT_TRUE(eventually([&] { return scene_.member(1).decisions().size() == 3; }));
+    EXPECT_TRUE(eventually([&] { return scene_.member(1).decisions().size() == 4; }));
 }
 
 }  // namespace

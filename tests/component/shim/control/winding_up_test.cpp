@@ -45,7 +45,8 @@ TEST_F(Follower, LanesThatOthersMakeAreMadeThoughTheCouncilCloses) {
     EXPECT_TRUE(eventually([&] { return !scene_[1].open(); }));
     EXPECT_TRUE(eventually([&] { return !director_->tick(track_); }));
     EXPECT_EQ(g_lanes.making, 1);
-    EXPECT_EQ(g_lanes.aborted, 0);
+    EXPECT_EQ(g_lanes.called, 0) << "nobody tries it";
+    EXPECT_TRUE(lanes_aborted(1));
 }
 
 TEST_F(Follower, ASwitchThatWasNamedIsMadeThoughTheCouncilCloses) {
@@ -68,7 +69,8 @@ TEST_F(Follower, ASwitchThatWasNamedIsMadeThoughTheCouncilCloses) {
 // Nor does it matter if it comes after all.
 TEST_F(Follower, ALostDecisionCostsThePlanAndNothingElse) {
     using agreement::Answer;
-    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
+    // Stage, Open, Rehearse, Arm
+    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later});
     stage();
     EXPECT_EQ(g_lanes.questions.exchange(0), 1) << "a rehearsal, so that the first is not slow";
     propose(Kind::Arm, ordinal_ + 2);
@@ -94,9 +96,9 @@ TEST_F(Follower, ALostDecisionCostsThePlanAndNothingElse) {
 // The decision was against it, and the others have heard that.
 TEST_F(Follower, ALaneOnWhichNobodyAnswersIsAbortedThoughAPlanHasUsedIt) {
     using agreement::Answer;
-    // Stage, Open, Arm, and the same again
-    scene_.member(0).answer_with(
-        {Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later});
+    // Stage, Open, Rehearse, Arm, and the same again, without trials
+    scene_.member(0).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes, Answer::Yes,
+                                  Answer::Yes, Answer::Later});
     stage();
     order(Kind::Arm, ordinal_);
     Job job;
@@ -157,11 +159,12 @@ TEST_F(Leader, RestsWhereTheCouncilClosesWhileAPlanIsStaged) {
 
 TEST_F(Leader, RestsWhereTheCouncilClosesWhileAPlanIsArmed) {
     using agreement::Answer;
-    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Later});  // Stage, Open, Arm
+    // Stage, Open, Rehearse, Arm
+    scene_.member(1).answer_with({Answer::Yes, Answer::Yes, Answer::Yes, Answer::Later});
     iterate(kHidden, false, 20);
     staged();
     answer(Step::Learned);
-    heard(Kind::Open);
+    opened();
     answer_from(0, Step::Ready);
     ASSERT_TRUE(ticks_until([&] { return asked() == 3; }));
     EXPECT_TRUE(director_->tick(track_));

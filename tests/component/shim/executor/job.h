@@ -62,7 +62,8 @@ public:
             auto lane = std::make_unique<Lane>(soft_nccl(), *cuda::Execution::get(), self.rank);
             std::string problem;
             EXPECT_TRUE(lane->open(ids[l], self.nranks, self.rank, config, problem)) << problem;
-            EXPECT_TRUE(lane->warm_up(problem)) << problem;
+            LaneSpeed speed;
+            EXPECT_TRUE(lane->try_now({{}, 64 * 1024, Measure::None}, speed, problem)) << problem;
             pointers.push_back(lane.get());
             own_.push_back(std::move(lane));
         }

@@ -36,11 +36,13 @@ TEST(LaneTrials, WhatIsMeasuredIsNeverFasterThanTheNetwork) {
         Lane lane(nccl, *cuda::Execution::get(), self.rank);
         std::string problem;
         ASSERT_TRUE(lane.open(ids[0], 1, 0, {}, problem)) << problem;
-        ASSERT_TRUE(lane.warm_up(problem)) << problem;
-        g_calls = 0;
         LaneSpeed speed;
-        ASSERT_TRUE(lane.measure(speed, problem)) << problem;
-        EXPECT_EQ(g_calls, 8) << "every rank makes as many, whatever its clock says";
+        g_calls = 0;
+        ASSERT_TRUE(lane.try_now({{}, 4, Measure::None}, speed, problem)) << problem;
+        const int untimed = g_calls;
+        g_calls = 0;
+        ASSERT_TRUE(lane.try_now({{}, 4, Measure::Apart}, speed, problem)) << problem;
+        EXPECT_EQ(g_calls - untimed, 8) << "every rank makes as many, whatever its clock says";
         for (const double bytes : {256.0 * 1024, 4.0 * 1024 * 1024}) {
             EXPECT_GE(speed.start + speed.per_byte * bytes, 0.999 * (kStart + kPerByte * bytes));
         }
@@ -65,16 +67,17 @@ TEST(LaneTrials, ARehearsalAsksForEveryKindUpToTheLargest) {
         Lane lane(nccl, *cuda::Execution::get(), self.rank);
         std::string problem;
         ASSERT_TRUE(lane.open(ids[0], 2, self.rank, {}, problem)) << problem;
-        ASSERT_TRUE(lane.warm_up(problem)) << problem;
-        const Reduction kinds[] = {{ncclFloat32, ncclAvg, 4}, {ncclBfloat16, ncclSum, 2}};
-        ASSERT_TRUE(lane.rehearse(kinds, 300'000, problem)) << problem;
-        ASSERT_TRUE(lane.rehearse({}, 300'000, problem)) << problem;
-        ASSERT_TRUE(lane.rehearse(kinds, 1, problem)) << problem;
+        const std::vector<Reduction> kinds = {{ncclFloat32, ncclAvg, 4},
+                                              {ncclBfloat16, ncclSum, 2}};
+        LaneSpeed speed;
+        ASSERT_TRUE(lane.try_now({kinds, 300'000, Measure::None}, speed, problem)) << problem;
+        ASSERT_TRUE(lane.try_now({{}, 300'000, Measure::None}, speed, problem)) << problem;
+        ASSERT_TRUE(lane.try_now({kinds, 1, Measure::None}, speed, problem)) << problem;
         lane.close();
     });
-    // One element, 64 KiB, 256 KiB, all; then one element and 1 KiB. Each time a question to the
-    // other ranks, too.
-    EXPECT_EQ(g_calls, 2 * (3 + (1 + 2 * 4) + 1 + (1 + 2 * 2)));
+    // One element, 64 KiB, 256 KiB, all; then one element and 1 KiB. Each time sums that are
+    // checked, and a question to the other ranks, too.
+    EXPECT_EQ(g_calls, 2 * (3 * 3 + (1 + 2 * 4) + 1 + (1 + 2 * 2)));
     EXPECT_EQ(softdevReports(), 0U);
 }
 

@@ -117,6 +117,19 @@ TEST(LaneFaults, ANetworkThatBreaksIsDoneWithout) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
 }
 
+// A lane that was tried by a thread of its own, at any time, would wait for another rank while that
+// rank waits for its device, and the other way round.
+TEST(LaneFaults, LanesAreTriedBesideAnAllocatorThatWaitsForTheDevice) {
+    Environment environment = kOverTwo;
+    environment["DEFT_PLAN"] = "delay0";
+    const Job job = run(2, 30, environment, "frees medium");
+    expect_sound(job);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "plan in force"), 1U) << rank.err;
+        EXPECT_EQ(count(rank.err, "no lane"), 0U) << rank.err;
+    }
+}
+
 // The device of one rank has 7 % of its memory left, of which 5 % are the job's.
 TEST(LaneFaults, NoLaneIsMadeWhereMemoryIsShort) {
     Environment environment = kOverTwo;
@@ -148,7 +161,7 @@ TEST(LaneFaults, LanesGoWhereTheJobNeedsTheirMemory) {
     EXPECT_EQ(last.bucket[0], last.iteration + 1) << "nothing is late any more";
     for (const Outcome& rank : job.ranks) {
         EXPECT_EQ(count(rank.err, "plan in force"), 1U) << rank.err;
-        EXPECT_GE(count(rank.err, "took"), 2U) << "what a lane took: " << rank.err;
+        EXPECT_GE(count(rank.err, "lanes took"), 1U) << rank.err;
     }
 }
 

@@ -28,6 +28,9 @@
 //   unheard  the last rank loses its connection with the leader between its yes to a plan and the
 //            decision, for good; prints "cut"
 //   cut off  under the plan the last rank loses its connection with the leader; prints "cut off"
+//   frees medium
+//            in each iteration a rank waits for the whole device behind its first call, another one
+//            behind its second, as where memory is freed; the first bucket is large
 //   grow     under the plan makes a larger communicator with a rank that joins, prints "grown"
 //   simulate rank 1 alone has a group simulated, before the plan and under it
 //   busy     destroys the communicator without waiting for its last transfers
@@ -299,17 +302,30 @@ private:
         // Forward, and backward until the first bucket is complete.
         ::usleep(scenario_.sizes == Sizes::Recurring ? recurring_.forward_us() : 1500);
         reduce(data_, first_);
+        if (scenario_.frees && t % 2 == rank_ % 2) {
+            wait_for_device();
+        }
         ::usleep(500);
         if (scenario_.biases > 0) {
             reduce(data_ + total_ + kMetrics, scenario_.biases);
         }
         reduce(data_ + first_, second_);
+        if (scenario_.frees && t % 2 != rank_ % 2) {
+            wait_for_device();
+        }
         end_middle(middle);
         if (t % kMetricEvery == 0) {
             reduce(data_ + total_, 1);  // metrics: nothing may ever happen to them
             reduce(data_ + total_ + 1, 1);
         }
         look_at(t);
+    }
+
+    // As an allocator that keeps nothing: CUDA waits for all streams when memory is freed.
+    static void wait_for_device() {
+        CUdeviceptr memory = 0;
+        check(cuMemAlloc(&memory, 1 << 20), "cuMemAlloc");
+        check(cuMemFree(memory), "cuMemFree");
     }
 
     // What the update has received.

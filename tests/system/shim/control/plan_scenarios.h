@@ -41,6 +41,7 @@ struct Scenario {
     bool simulates = false;  // rank 1 alone has a group simulated
     bool asks = false;       // calls deft_should_step()
     bool unheard = false;    // the last rank loses its leader before it hears of a plan's begin
+    bool frees = false;      // ranks wait for the whole device, each in another place
     bool crowded = false;    // takes most of the device's memory before it begins
     std::size_t biases = 0;  // numbers of a sum between the buckets, too small for plans
     int stalls_at = -1;      // iteration; -1: the last one
@@ -59,6 +60,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "fill", .middle = Middle::FillMemory},
     {.name = "flush", .flushes = true},
     {.name = "foreign", .middle = Middle::ForeignStream},
+    {.name = "frees medium", .first = kMedium, .frees = true},
     {.name = "grouped", .grouped = true},
     {.name = "grow", .middle = Middle::Grow},
     {.name = "large", .first = kLarge},

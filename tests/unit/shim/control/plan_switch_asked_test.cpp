@@ -146,6 +146,32 @@ TEST_F(PlanSwitchTest, BeginsNowhereWhereARankDoesNotKnow) {
     calls(2, true);
 }
 
+// The ranks ask each other over the first network, which is the job's own.
+TEST_F(PlanSwitchTest, BeginsNowhereWhereARankKnowsThatAnotherNetworkHasFailed) {
+    static std::atomic<int> error;
+    error = DEFT_NCCL_SUCCESS;
+    executor::Nccl nccl = executor::test::fake_nccl();
+    nccl.CommGetAsyncError = [](deft_nccl_comm_t, int* told) {
+        *told = error;
+        return 0;
+    };
+    executor::Lane second(nccl, executor::test::fake_execution(), 0);
+    std::string problem;
+    ASSERT_TRUE(second.open({}, 2, 0, {}, problem)) << problem;
+    const auto plan = make_executor(kShapes, 1, {&lane_, &second});
+    ASSERT_TRUE(switch_.name({1, 2, 6, 0, plan.get()}));
+    switch_.commit();
+    error = DEFT_NCCL_REMOTE_ERROR;
+    executor::test::g_fake.answer = 0;
+    calls(3, false);
+    EXPECT_EQ(said(), 0);
+    calls(5, false);
+    EXPECT_EQ(switch_.voided(), 1U);
+    EXPECT_FALSE(switch_.uses(plan.get()));
+    EXPECT_FALSE(switch_.failed());
+    EXPECT_EQ(switch_.used_lanes(), 0U) << "its error is not the communicator's";
+}
+
 // It can neither switch nor be sure that the others do not: so it sees to that.
 TEST_F(PlanSwitchTest, ARankThatDoesNotKnowSaysSoAndGoesOn) {
     const auto plan = make_executor();

@@ -63,17 +63,22 @@ protected:
     // Of a plan that delivers every sum one iteration late, zeros in the first.
     std::unique_ptr<Executor> make_executor() { return make_executor(kShapes, 1); }
     std::unique_ptr<Executor> make_executor(const std::vector<Shape>& shapes, std::uint32_t delay) {
+        return make_executor(shapes, delay, {&lane_});
+    }
+    static std::unique_ptr<Executor> make_executor(const std::vector<Shape>& shapes,
+                                                   std::uint32_t delay,
+                                                   const std::vector<executor::Lane*>& lanes) {
         std::vector<std::uint64_t> bytes;
         for (const Shape& shape : shapes) {
             bytes.push_back(shape.bytes());
         }
         executor::CompileOptions options;
-        options.lanes = 1;
+        options.lanes = static_cast<std::uint32_t>(lanes.size());
         options.forward_lane = executor::kNoLane;
         options.ranks = 2;
         std::string problem;
         auto made = Executor::create(
-            executor::test::fake_execution(), executor::test::fake_nccl(), 0, {&lane_},
+            executor::test::fake_execution(), executor::test::fake_nccl(), 0, lanes,
             executor::compile(executor::test::uniform_plan(bytes, 1, delay, {{1, 0}}, 1), shapes,
                               options, problem),
             {}, problem);
