@@ -98,6 +98,16 @@ void plan_again(Hook& hook) {
     }
 }
 
+// A job whose calls were planned may not notice that they are not any more.
+void tell_grown(Hook& hook) {
+    director::Director* const director = director_of(hook);
+    if (director != nullptr && director->facts().switched > 0) {
+        DEFT_WARN_ONCE(
+            "nothing is planned for communicators that ncclCommGrow makes, though it was for the "
+            "smaller one: the ranks that join cannot agree with those that were there");
+    }
+}
+
 }  // namespace
 
 std::uint64_t hash_of(const deft_nccl_unique_id_t& id) noexcept {
@@ -189,8 +199,11 @@ int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, s
                        result);
 }
 
-int grown(const Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
+int grown(Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
           const job_network::Config& config, int result) noexcept {
+    if (usable(result)) {
+        tell_grown(hook);
+    }
     return group::made({comm, hook.table(), 0, rank, nranks, false, nullptr, nullptr, 0,
                         config.network(), config.shares(), config.choices(), t_began_ns},
                        result);

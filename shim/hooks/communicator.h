@@ -35,8 +35,9 @@ int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank,
 int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
               const job_network::Config& config, int result) noexcept;
 // The same for one that ncclCommGrow makes. It has no agreement, and DEFT_REQUIRE=1 does not ask
-// for one: its id is NCCL's own, and the ranks that join know nothing of the others' plans.
-int grown(const Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
+// for one: its id is NCCL's own, and the ranks that join know nothing of the others' plans. Says so
+// where calls of the communicator it was made from were planned.
+int grown(Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
           const job_network::Config& config, int result) noexcept;
 // What the hook's communicator agrees by; null: nothing, or it is not known.
 agreement::Council* council_of(Hook& hook) noexcept;

@@ -214,8 +214,10 @@ TEST(Plan, APlanStaysInForceWhileALargerCommunicatorIsMade) {
     if (!nccl_has("ncclCommGrow")) {
         GTEST_SKIP() << "this NCCL has no ncclCommGrow";
     }
+    const char* const why = "nothing is planned for communicators that ncclCommGrow makes";
     const Job job = run(2, 100, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay1"}}, "grow");
-    expect_sound(job);
+    expect_sound(job, why);
+    EXPECT_EQ(count(job.ranks[0].err, why), 1u) << job.ranks[0].err;
     const auto [before, after] = around(job, "grown");
     EXPECT_EQ(before.bucket[0], before.iteration) << "the plan was in force";
     EXPECT_EQ(after.bucket[0], after.iteration) << "it still is";
