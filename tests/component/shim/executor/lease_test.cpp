@@ -147,6 +147,70 @@ TEST_P(OnRanks, APlanGivesWayOnAllRanksAlikeWhenTheLastHasHeardOfIt) {
     }
 }
 
+// Of a large job, without its network: NCCL delivers the smallest word to all.
+struct Strain {
+    const char* name;
+    // The first iteration in which this rank does not vouch any more; -1: it goes on.
+    std::int64_t (*stops)(int rank);
+    std::int64_t first;  // rank's that is
+    friend void PrintTo(const Strain& s, std::ostream* out) { *out << s.name; }
+};
+
+class Many : public ::testing::TestWithParam<std::tuple<Strain, std::uint32_t>> {};
+
+TEST_P(Many, EndThePlanAtOneCall) {
+    constexpr int kMany = 2000;
+    const auto& [strain, period] = GetParam();
+    std::vector<std::unique_ptr<Lease>> leases;
+    for (int rank = 0; rank < kMany; ++rank) {
+        leases.push_back(std::make_unique<Lease>(period, true));
+    }
+    std::vector<std::uint64_t> ended(kMany, 0);
+    auto smallest = Ballot::Word::Switch;
+    for (std::uint64_t t = 0; t < 400; ++t) {
+        for (int rank = 0; rank < kMany; ++rank) {
+            Lease& lease = *leases[static_cast<std::size_t>(rank)];
+            std::uint64_t& end = ended[static_cast<std::size_t>(rank)];
+            const std::int64_t stops = strain.stops(rank);
+            lease.vouch(stops >= 0 && static_cast<std::int64_t>(t) >= stops ? 0 : kForEver);
+            if (end == 0 && lease.hears(t) && smallest == Ballot::Word::No) {
+                end = t;
+            }
+        }
+        for (int rank = 0; rank < kMany; ++rank) {
+            Lease& lease = *leases[static_cast<std::size_t>(rank)];
+            if (lease.asks(t)) {
+                const Ballot::Word word = lease.word(t, false);
+                smallest = rank == 0 ? word : std::min(smallest, word);
+            }
+        }
+    }
+    for (const std::uint64_t end : ended) {
+        EXPECT_EQ(end, ended.front());
+        if (strain.first < 0) {
+            EXPECT_EQ(end, 0U);
+        } else {
+            EXPECT_GT(end, static_cast<std::uint64_t>(strain.first));
+            EXPECT_LE(end, static_cast<std::uint64_t>(strain.first) + leases[0]->most_late());
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, Many,
+    ::testing::Combine(
+        ::testing::Values(
+            Strain{"all are well", [](int) -> std::int64_t { return -1; }, -1},
+            Strain{"one is silent", [](int rank) -> std::int64_t { return rank == 1234 ? 99 : -1; },
+                   99},
+            // Hosts hear of it one after the other.
+            Strain{"the leader is dead",
+                   [](int rank) -> std::int64_t { return rank == 0 ? 101 : 101 + rank / 8; }, 101},
+            Strain{"the network is cut",
+                   [](int rank) -> std::int64_t { return rank >= 1000 ? 110 + rank % 50 : -1; },
+                   110}),
+        ::testing::Values(1U, 2U, 6U, 8U)));
+
 TEST(Leases, AreHeardSoonAndSwitchWhereAPeriodBegins) {
     for (std::uint32_t period = 1; period <= 64; ++period) {
         Lease lease(period, false);
