@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's plans for iterations with a small sum, which may be no gradient. Each test is run
 // with the settings it is named for.
+#include <functional>
+#include <utility>
+
 #include "tests/component/shim/control/leader.h"
 
 namespace deft::director::test {
@@ -42,13 +45,16 @@ protected:
     }
     // Two large gradients, the first of them float16, which has half as many bytes a number.
     void iterate_large(bool half) {
-        for (int i = 0; i < 20; ++i) {
+        const std::uint64_t count = half ? 2 * kLarge[0] : kLarge[0];
+        iterate_so(20, [this, half, count] {
             const std::int64_t begin = now_ms_;
-            CallRecord first = record(ordinal_, half ? 2 * kLarge[0] : kLarge[0]);
+            job_->make(*director_, ordinal_, count);
+            job_->make(*director_, ordinal_ + 1, kLarge[1]);
+            CallRecord first = record(ordinal_, count);
             first.type = half ? DEFT_NCCL_FLOAT16 : DEFT_NCCL_FLOAT32;
             observe(first, kHidden, 0, begin);
             observe(kLarge[1], kHidden, 1, begin);
-        }
+        });
     }
     // The lanes of DEFT_LANES are made and measured; then the plan, for times that are taken anew.
     template <class Iterate>
@@ -88,11 +94,14 @@ protected:
     }
     // Gradients of one size, each in a buffer of its own or all in one.
     void iterate_equal(bool own_buffers) {
-        for (std::uint64_t i = 0; i < 40; ++i) {
-            CallRecord called = record(ordinal_, kGradients[0]);
-            called.buffer = own_buffers ? 1 + i % 4 : 1;
-            observe(called, kHidden, 0, now_ms_);
-        }
+        iterate_so(10, [this, own_buffers] {
+            for (std::uint64_t i = 0; i < 4; ++i) {
+                job_->make(*director_, ordinal_, kGradients[0]);
+                CallRecord called = record(ordinal_, kGradients[0]);
+                called.buffer = own_buffers ? 1 + i : 1;
+                observe(called, kHidden, 0, now_ms_);
+            }
+        });
     }
     void expect_nothing(const std::string& why = "may be no gradient") {
         ASSERT_TRUE(ticks_until([&] { return asked() > 0 || !director_->facts().reason.empty(); }));
@@ -101,6 +110,17 @@ protected:
         EXPECT_NE(director_->facts().reason.find(why), std::string::npos)
             << director_->facts().reason;
     }
+
+private:
+    void iterate_so(int times, std::function<void()> iteration) {
+        goes_on_ = std::move(iteration);
+        for (int i = 0; i < times; ++i) {
+            goes_on_();
+        }
+    }
+    void iterate_anyhow() override { goes_on_ ? goes_on_() : Leader::iterate_anyhow(); }
+
+    std::function<void()> goes_on_;  // an iteration as the last ones; empty: an iteration of Leader
 };
 
 class InModeDeft : public Doubt {};
