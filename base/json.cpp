@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
 
 #include "base/json_writer.h"
 
@@ -26,6 +30,55 @@ void append_utf8(unsigned code, std::string& out) {
         out += static_cast<char>(0x80 | ((code >> 6) & 0x3f));
         out += static_cast<char>(0x80 | (code & 0x3f));
     }
+}
+
+// The digits of a finite number that tell it from its neighbours, the fewest, and its power of ten:
+// "15", 2 is 150. Of any locale. Not std::to_chars(): its tables would be 100 KiB of the library.
+struct Digits {
+    explicit Digits(double value) {
+        char text[48];
+        for (int count = 15; count <= 17; ++count) {  // each number of 15 has a double of its own
+            std::snprintf(text, sizeof text, "%.*e", count - 1, value);
+            if (std::strtod(text, nullptr) == value) {
+                break;
+            }
+        }
+        const char* const exponent = std::strrchr(text, 'e');
+        std::copy_if(static_cast<const char*>(text), exponent, std::back_inserter(digits),
+                     [](char c) { return c >= '0' && c <= '9'; });
+        digits.resize(std::max<std::size_t>(digits.find_last_not_of('0') + 1, 1));
+        power = std::atoi(exponent + 1);
+        power_text = exponent;
+    }
+    std::string digits;
+    int power;
+    std::string power_text;  // "e+02"
+};
+
+// "150", "1.5e+20": the shorter one.
+std::string shortest(double value) {
+    const Digits number(std::abs(value));
+    const std::string& digits = number.digits;
+    const int last = static_cast<int>(digits.size()) - 1;
+    const auto zeros = [](int count) {
+        return std::string(static_cast<std::size_t>(std::max(count, 0)), '0');
+    };
+    std::string fixed;
+    if (number.power < 0) {
+        fixed = "0." + zeros(-number.power - 1) + digits;
+    } else if (number.power >= last) {
+        fixed = digits + zeros(number.power - last);
+    } else {
+        fixed = digits;
+        fixed.insert(static_cast<std::size_t>(number.power) + 1, ".");
+    }
+    std::string scientific = digits;
+    if (last > 0) {
+        scientific.insert(1, ".");
+    }
+    scientific += number.power_text;
+    return (std::signbit(value) ? "-" : "") +
+           (fixed.size() <= scientific.size() ? fixed : scientific);
 }
 
 }  // namespace
@@ -266,9 +319,7 @@ Json Json::number(double value) {
         return {};
     }
     Json json(Kind::Number);
-    char buffer[64];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);  // shortest that returns
-    json.text_.assign(buffer, end.ptr);
+    json.text_ = shortest(value);
     return json;
 }
 
