@@ -95,15 +95,16 @@ void free_unknown() noexcept {
 constexpr int kAnyDevice = -1;
 
 int device_here(const Directors& directors) DEFT_REQUIRES(directors.mutex) {
-    const auto elsewhere = [&directors](const Director* director) {
-        return director->info().device != directors.alive.front()->info().device;
-    };
+    const auto& alive = directors.alive;
+    const int first = alive.empty() ? kAnyDevice : alive.front()->info().device;
     // The driver is not asked where the answer would change nothing, as in a process with one rank.
-    if (std::none_of(directors.alive.begin(), directors.alive.end(), elsewhere)) {
+    if (std::all_of(alive.begin(), alive.end(), [first](const Director* director) {
+            return director->info().device == first;
+        })) {
         return kAnyDevice;
     }
     const int device = cuda::current_device();
-    for (const Director* const director : directors.alive) {
+    for (const Director* const director : alive) {
         if (device >= 0 && director->info().device == device) {
             return device;
         }
