@@ -119,7 +119,7 @@ class InstallTest(unittest.TestCase):
         unexpected = [name for name in files if not name.endswith(ends)
                       and "/include/deft/" not in name
                       and "/companion/deft_companion/" not in name
-                      and not re.search(r"/doc/deft/(.*\.md|perf/results/.*\.json)$", name)]
+                      and not re.search(r"/doc/deft/(.*\.(md|svg)|perf/results/.*\.json)$", name)]
         self.assertEqual(unexpected, [])
 
     def test_links_between_the_pages_lead_to_pages(self):
