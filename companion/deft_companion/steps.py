@@ -32,7 +32,7 @@ from .library import guarded, library
 from .reads import allowed
 from .surroundings import capturing
 
-_ELEMENTS = 512   # of a parameter: they lie side by side, so that all are gathered at once
+_ELEMENTS, _RUN = 512, 64   # of a parameter, and how many of them lie side by side
 _LARGEST, _OTHERS = 8, 8   # parameters of a module; the others are drawn
 _FIRST = 26            # iteration: curvature grows in a training's first ones
 _WINDOW = 10           # steps of one answer
@@ -66,9 +66,10 @@ class _Sample:
         """It stands for so many."""
         self.parameter = weakref.ref(parameter)
         self._shape, self._strides = parameter.shape, parameter.stride()
-        size = parameter.numel()
+        size, runs = parameter.numel(), _ELEMENTS // _RUN
+        self.in_runs = size > _ELEMENTS
+        self.place = ((runs, _RUN), (size // runs, 1)) if self.in_runs else ((size,), (1,))
         self.taken = min(size, _ELEMENTS)
-        self._first = (size - self.taken) // 2   # in memory
         self.each = size / self.taken * parameters   # elements that one of these stands for
 
     def of(self, tensor):
@@ -78,15 +79,18 @@ class _Sample:
                 one != other and size > 1 for one, other, size in
                 zip(strides, self._strides, self._shape)):
             raise _Unlike
-        return tensor.as_strided((self.taken,), (1,), tensor.storage_offset() + self._first)
+        return tensor.as_strided(*self.place)
 
 
 class _Window:
     """The gradients of some steps in a row, and the sums over them, on the device."""
 
     def __init__(self, samples, like, beta, nesterov, second):
-        self.samples = samples
+        # Those in runs first: they are gathered together.
+        self.samples = samples = sorted(samples, key=lambda sample: not sample.in_runs)
         self._beta, self._nesterov, self._second = beta, nesterov, second
+        self._in_runs = sum(sample.in_runs for sample in samples)
+        self._cut = sum(sample.taken for sample in samples if sample.in_runs)
         self._weights = sys.modules["torch"].cat([
             like.new_full((sample.taken,), sample.each) for sample in samples])
         self._gradients = like.new_empty((_WINDOW + 1, self._weights.numel()))
@@ -95,7 +99,7 @@ class _Window:
         self._slots, at = {}, 0   # of each parameter, by its id: where its share goes
         self._places = {}         # of each bucket that was seen: which of them it has
         for sample in samples:
-            slot = self._share[at:at + sample.taken]
+            slot = self._share[at:at + sample.taken].view(sample.place[0])
             self._slots[id(sample.parameter())], at = (sample, slot), at + sample.taken
         self.begin()
 
@@ -179,8 +183,12 @@ class _Window:
         return rates.div_(roots).mul_(1 - self._beta)
 
     def _fill(self, row, tensors):
-        sys.modules["torch"].cat([sample.of(tensor) for sample, tensor in
-                                  zip(self.samples, tensors)], out=row)
+        torch, runs, cut = sys.modules["torch"], self._in_runs, self._cut
+        views = [sample.of(tensor) for sample, tensor in zip(self.samples, tensors)]
+        if runs:
+            torch.cat(views[:runs], out=row[:cut].view(-1, _RUN))
+        if runs < len(views):
+            torch.cat(views[runs:], out=row[cut:])
 
     @property
     def rates(self):

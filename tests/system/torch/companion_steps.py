@@ -143,13 +143,13 @@ def tensor(iteration, _parameters, optimizer):
 
 def breaks(iteration, parameters, _optimizer):
     if iteration == 30:
-        parameters[0].grad.fill_(float("nan"))
+        parameters[0].grad[0, 0] = float("nan")
 
 
 def bursts(iteration, parameters, _optimizer):
     """In the last step that is looked at."""
     if iteration == 47:
-        parameters[1].grad.fill_(float("inf"))
+        parameters[1].grad[0] = float("inf")
 
 
 def rests(_iteration, _parameters, optimizer):
