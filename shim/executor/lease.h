@@ -19,8 +19,8 @@ public:
     static constexpr std::uint64_t kAfter = 4;
     // The ranks hear each other every so many iterations, counted anew from the beginning of each
     // period (or of the fewest periods that are as long). What is left at its end is added to the
-    // last of these intervals, so none is twice as long.
-    static constexpr std::uint64_t kEvery = 8;
+    // last of these intervals, so none is twice as long. More than kAfter: one question at a time.
+    static constexpr std::uint64_t kEvery = 5;
 
     // `period`: of the plan, in iterations. Where one begins no sum is half made. `needed`: the
     // plan ends where a rank does not vouch for it. Else the ranks ask each other only whether it

@@ -11,8 +11,7 @@ import subprocess
 import support
 
 SCRIPT = os.path.join(support.HERE, "guarded_kinds.py")
-SOON = 12     # iterations from the damage to the alarm
-SWITCH = 16   # from there to the end: 12 at most (docs/director.md), and what threads take to hear
+SOON = 20   # iterations from the damage to the end of the plan
 
 
 class Guarded(support.TorchTest):
@@ -44,9 +43,7 @@ class Guarded(support.TorchTest):
                 event = said[0]
                 damage = result["planted"] if kind == "rate" else event["from"]
                 self.assertRegex(event["reason"], "^the (loss rose|norm of what updates get)")
-                alarm = int(re.search(r"iteration (\d+) of the training", event["reason"])[1])
-                self.assertLessEqual(alarm - damage, SOON, (event, result["losses"]))
-                self.assertLessEqual(event["to"] - alarm, SWITCH, event)
+                self.assertLessEqual(event["to"] - damage, SOON, (event, result["losses"]))
                 self.assertGreater(event["to"], damage)
                 self.assertGreater(event["loss_seen"], event["loss_expected"])
                 self.assertEqual(event["dropped"], 1, "of what was on its way")

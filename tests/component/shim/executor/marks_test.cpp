@@ -16,9 +16,10 @@ constexpr std::int64_t kIterations = 12;
 // What a rank withholds in this iteration it says when the ranks ask each other next, and all hear
 // it at the beginning of another one.
 constexpr std::int64_t kWithheld = 9;
-constexpr std::int64_t kHeard = 2 * Lease::kEvery;
-static_assert(kWithheld > std::int64_t{Lease::kEvery - Lease::kAfter} &&
-              kWithheld <= kHeard - std::int64_t{Lease::kAfter});
+constexpr std::int64_t kEvery = Lease::kEvery;
+constexpr std::int64_t kAfter = Lease::kAfter;
+constexpr std::int64_t kHeard = (kWithheld + kAfter + kEvery - 1) / kEvery * kEvery;
+static_assert(kHeard - kAfter >= kWithheld && kHeard - kAfter - kEvery < kWithheld);
 
 std::uint64_t mark_of(std::uint32_t place) {
     return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
