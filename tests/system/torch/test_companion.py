@@ -213,7 +213,7 @@ class Companion(support.TorchTest):
             with self.subTest(kind=kind):
                 self.assertAlmostEqual(told, true, delta=0.01 + 0.25 * true)
         self.assertEqual(results["quiet"][2], 0, "it has no noise")
-        self.assertFalse(0 <= results["flat"][2] < 20, "it has nothing else, if that is known")
+        self.assertFalse(0 <= results["flat"][2] <= 30, "it has nothing else, if that is known")
 
     def test_steps_are_measured_where_plans_are_priced(self):
         script = ("import sys; sys.path.insert(0, sys.argv[1]); "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints packing problems with the solver's result, one JSON object a line, for the oracle. From
-// 8 to 20 items a mixed-integer solver takes up to a minute; test_packing.cpp has optima up to 16.
+// 8 to 20 items a mixed-integer solver takes up to a minute; test_packing.cpp has their optima.
 #include <cstdint>
 #include <cstdio>
 
