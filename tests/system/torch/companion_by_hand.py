@@ -13,13 +13,18 @@ def plans():
     return deft.stats()["switched"]
 
 
+def begin(group, make_optimizer=lambda parameters: torch.optim.Adam(parameters, 1e-3)):
+    """(model, the same on all ranks; its optimizer; this rank's batches)."""
+    model = network()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0, group=group)
+    return model, make_optimizer(model.parameters()), samples(dist.get_rank())
+
+
 def by_hand_and(scale):
     """By hand; then `scale` is done to each gradient."""
     def kind(group):
-        model = network()
-        for parameter in model.parameters():
-            dist.broadcast(parameter.data, 0, group=group)
-        optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
+        model, optimizer, batches = begin(group)
 
         def step(iteration):
             points, labels = next(batches)
@@ -35,11 +40,8 @@ def by_hand_and(scale):
 
 def by_one_sum(group):
     """All gradients by hand, in one buffer."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
+    model, optimizer, batches = begin(group)
     parameters = list(model.parameters())
-    optimizer, batches = torch.optim.Adam(parameters, 1e-3), samples(dist.get_rank())
 
     def step(_):
         points, labels = next(batches)
@@ -57,10 +59,7 @@ def by_one_sum(group):
 
 def by_hand_in_part(group):
     """By hand, but for the biases."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
-    optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
+    model, optimizer, batches = begin(group)
 
     def step(_):
         points, labels = next(batches)
@@ -76,10 +75,7 @@ def by_hand_in_part(group):
 
 def by_hand_twice(group):
     """By hand, behind two backward passes."""
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, 0, group=group)
-    optimizer, batches = torch.optim.Adam(model.parameters(), 1e-3), samples(dist.get_rank())
+    model, optimizer, batches = begin(group)
 
     def step(_):
         optimizer.zero_grad()
@@ -97,11 +93,9 @@ def by_hand(iterate, scale=True):
     """By hand: `iterate` leaves the gradients, of a loss that it asks for, that are then summed; or
     it returns what is summed in their place."""
     def kind(group):
-        model = network()
-        for parameter in model.parameters():
-            dist.broadcast(parameter.data, 0, group=group)
-        parameters, batches = list(model.parameters()), samples(dist.get_rank())
-        optimizer = torch.optim.SGD(parameters, 0.05, momentum=0.9)
+        model, optimizer, batches = begin(
+            group, lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9))
+        parameters = list(model.parameters())
 
         def backward():
             points, labels = next(batches)
