@@ -178,17 +178,17 @@ class Distributions(unittest.TestCase):
         if reason := package.why_not(root):
             self.skipTest(reason)
         before, started = root.files(), time.monotonic()
-        for _ in range(2):  # and an upgrade
-            package.put(root)
-        put = time.monotonic()
-        library, path = f"{package.lib}/libnccl-net-deft.so", package.bin + ":"
-        result = root.run("deft", "doctor", "--", "true", path=path)
-        self.assertTrue(result.stdout.startswith("well: "), result.stdout + result.stderr)
-        self.assertIn(f"library: {library} (deft run preloads it)", result.stdout)
-        result = root.run("deft", "run", "--", "cat", "/proc/self/maps", path=path)
-        self.assertIn(library, result.stdout, result.stderr)
-        judged = time.monotonic()
         try:
+            for _ in range(2):  # and an upgrade
+                package.put(root)
+            put = time.monotonic()
+            library, path = f"{package.lib}/libnccl-net-deft.so", package.bin + ":"
+            result = root.run("deft", "doctor", "--", "true", path=path)
+            self.assertTrue(result.stdout.startswith("well: "), result.stdout + result.stderr)
+            self.assertIn(f"library: {library} (deft run preloads it)", result.stdout)
+            result = root.run("deft", "run", "--", "cat", "/proc/self/maps", path=path)
+            self.assertIn(library, result.stdout, result.stderr)
+            judged = time.monotonic()
             if JOB and shutil.which("ip"):
                 self.job_in(root, path)
         finally:
