@@ -253,10 +253,13 @@ def rpm(tree, version, machine, when, work, file):
     system.write(work / "files", when)
     listed = "\n".join(("%config(noreplace) " if path.startswith("etc/") else "") + f"/{path}"
                        for path in sorted(system.files))
-    # rpm takes away the folders that it has been told of, and leaves others behind, empty.
+    # rpm takes away the folders that it has been told of, and leaves others behind, empty. Those of
+    # shells and modules are there only where their packages are, which own them as well.
     own = {f"/{parent}" for path in system.files for parent in pathlib.PurePosixPath(path).parents
            if str(parent).startswith(("etc/deft", "usr/include/deft", "usr/share/deft",
-                                       "usr/share/doc/deft"))}
+                                       "usr/share/doc/deft", "usr/share/bash-completion",
+                                       "usr/share/fish", "usr/share/modulefiles",
+                                       "usr/share/zsh"))}
     folders = "\n".join(f"%dir {folder}" for folder in sorted(own))
     spec = work / "deft.spec"
     spec.write_text(f"""Name: deft

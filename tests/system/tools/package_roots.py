@@ -130,7 +130,7 @@ class Rpm(Package):
     def take(self, root):
         self.rpm(root, "-e", "deft")
         # rpm asks for the folders of a distribution that has it.
-        for folder in ("usr/lib64/pkgconfig", "usr/lib64", "usr/share/modulefiles"):
+        for folder in ("usr/lib64/pkgconfig", "usr/lib64"):
             if not any((root.folder / folder).glob("*")):
                 shutil.rmtree(root.folder / folder, True)
 
