@@ -97,6 +97,41 @@ class Dev(Sandbox):
         self.assertIn("no test was built in build", done.stderr.splitlines()[-1])
 
 
+class Colours(Sandbox):
+    """Escape codes are for terminals alone, and NO_COLOR is heeded by what ./dev starts, too."""
+
+    def setUp(self):
+        super().setUp()
+        self.put("bin/ninja", '#!/bin/sh\necho "TERM=$TERM" >"$SANDBOX/ninja.log"\n')
+
+    def on_a_terminal(self, **more):
+        """What ./dev prints to one."""
+        primary, secondary = os.openpty()
+        environment = {"PATH": os.path.join(self.root, "bin") + ":" + OWN_PATH, "TERM": "xterm",
+                       "SANDBOX": self.root, "DEV_NO_INSTALL": "1", "HOME": self.root, **more}
+        done = subprocess.run([os.path.join(self.root, "dev"), "build"], env=environment,
+                              stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary,
+                              cwd=self.root, timeout=60, check=False)
+        os.close(secondary)
+        text = os.read(primary, 65536)
+        os.close(primary)
+        self.assertEqual(done.returncode, 0, text)
+        return text
+
+    def test_a_terminal_has_them(self):
+        self.assertIn(b"\x1b[1m==> building", self.on_a_terminal())
+        self.assertEqual(self.read("ninja.log"), "TERM=xterm\n")
+
+    def test_no_color(self):
+        self.assertNotIn(b"\x1b", self.on_a_terminal(NO_COLOR="1"))
+        self.assertEqual(self.read("ninja.log"), "TERM=dumb\n")
+
+    def test_a_pipe_has_none(self):
+        done = self.run_script("dev", "build")
+        self.assertIn("==> building", done.stderr)
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+
 class Lint(Sandbox):
     def setUp(self):
         super().setUp()
