@@ -19,6 +19,10 @@ namespace {
 // False, and one line: it could not be written, or there is nothing to write.
 bool write_trace(const std::string& path, const std::vector<std::string>& inputs,
                  const RunReport& run) {
+    if (!run.one_run) {
+        complain("report: --trace: " + run.problems.front());
+        return false;
+    }
     if (!has_trace(run)) {
         complain(
             "report: --trace: no rank has measured an iteration as a whole; the job's calls must "

@@ -25,6 +25,7 @@ struct RunReport {
     std::vector<ObserveFile> ranks;  // sorted by rank
     std::vector<std::string> notes;
     std::vector<std::string> problems;
+    bool one_run = true;  // false: no figure of several files together means anything
 };
 
 RunReport compare_ranks(std::vector<ObserveFile> files);

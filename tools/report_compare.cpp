@@ -21,11 +21,13 @@ void check_membership(RunReport& run) {
                 "{} is of a job with {} ranks, {} of one with {}: name the files of one "
                 "run",
                 first.path, first.ranks, file.path, file.ranks));
+            run.one_run = false;
             return;
         }
         if (!present.insert(file.rank).second) {
             run.problems.push_back(fmt::format(
                 "rank {} occurs twice ({}): name the files of one run", file.rank, file.path));
+            run.one_run = false;
         }
     }
     std::vector<std::int64_t> missing;
@@ -51,6 +53,7 @@ void check_one_job(RunReport& run) {
             run.problems.push_back(fmt::format(
                 "{} is of a job in mode {}, {} of one in mode {}: name the files of one run",
                 first.path, first.mode, file.path, file.mode));
+            run.one_run = false;
             return;
         }
     }
@@ -59,6 +62,7 @@ void check_one_job(RunReport& run) {
             run.problems.push_back(
                 fmt::format("{} is of job {}, {} of job {}: name the files of one run", first.path,
                             first.job.id, file.path, file.job.id));
+            run.one_run = false;
             return;
         }
     }
@@ -84,6 +88,7 @@ void check_one_job(RunReport& run) {
         });
     }
     if (!others.empty()) {
+        run.one_run = false;
         run.problems.push_back(
             fmt::format("{} and {} have no communicator in common: name the files of one run",
                         first.path, others.front()->path));

@@ -378,12 +378,18 @@ std::string guard_section(const RunReport& run) {
 std::string ranks_section(const RunReport& run) {
     Rows rows{{"rank", "host", "iteration ms", "computation ms", "waiting ms", "coverage",
                "iterations", "hooked calls", "plugin"}};
+    if (!run.one_run) {
+        rows.front().insert(rows.front().end(), {"mode", "job", "file"});
+    }
     for (const ObserveFile& file : run.ranks) {
         rows.push_back({fmt::format("{}", file.rank), file.host, number_text(file.time_ms.median),
                         number_text(file.compute_ms.median), number_text(file.exposed_ms.median),
                         number_text(file.coverage_rate.median),
                         fmt::format("{}", file.iterations_seen),
                         fmt::format("{}", file.all_calls()), file.plugin_loaded ? "yes" : "no"});
+        if (!run.one_run) {
+            rows.back().insert(rows.back().end(), {file.mode, file.job.id, file.path});
+        }
     }
     return html::section("Ranks", "Medians of each rank.", html::table(rows));
 }
@@ -423,9 +429,25 @@ std::string job_section(const RunReport& run) {
                          html::table(rows) + (list.empty() ? "" : "<ul>\n" + list + "</ul>\n"));
 }
 
+std::string problem_text(const RunReport& run) {
+    std::string text;
+    for (const std::string& problem : run.problems) {
+        text +=
+            fmt::format("<p class=\"verdict\"><b>Problem:</b> {}</p>\n", html::escaped(problem));
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string html_report(const RunReport& run) {
+    if (!run.one_run) {
+        const std::string title = "deft: files of several runs";
+        return html::page(title, "<h1>" + title +
+                                     "</h1>\n<p class=\"verdict\">Nothing of them is put "
+                                     "together.</p>\n" +
+                                     problem_text(run) + ranks_section(run));
+    }
     const ObserveFile& first = run.ranks.front();
     const PlanGain gain = gain_of(run);
     const std::string title = fmt::format("deft: {}{} ranks, mode {}",
@@ -433,11 +455,8 @@ std::string html_report(const RunReport& run) {
                                           first.ranks, first.mode.empty() ? "?" : first.mode);
     std::string body = fmt::format("<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n",
                                    html::escaped(title), html::escaped(verdict(run, gain)));
-    for (const std::string& problem : run.problems) {
-        body +=
-            fmt::format("<p class=\"verdict\"><b>Problem:</b> {}</p>\n", html::escaped(problem));
-    }
-    body += cards(run, gain) + times_section(run, gain) + iteration_section(run);
+    body +=
+        problem_text(run) + cards(run, gain) + times_section(run, gain) + iteration_section(run);
     body += late_section(run) + links_section(run) + plans_section(run);
     body += guard_section(run) + ranks_section(run);
     return html::page(title, body + job_section(run));

@@ -18,7 +18,7 @@ nlohmann::ordered_json json_value(const std::optional<double>& number) {
 
 nlohmann::ordered_json json_spread(
     const RunReport& run, const std::function<std::optional<double>(const ObserveFile&)>& of) {
-    const Spread values = spread(run, of);
+    const Spread values = run.one_run ? spread(run, of) : Spread{};
     return {{"median", json_value(values.middle)},
             {"lowest", json_value(values.lowest)},
             {"highest", json_value(values.highest)}};
@@ -144,6 +144,7 @@ std::string json_report(const RunReport& run) {
     document["nccl_version"] = run.ranks.front().nccl_version;
     document["mode"] = run.ranks.front().mode;
     document["hosts"] = hosts_of(run);
+    document["one_run"] = run.one_run;
     document["time_ms"] = json_spread(run, [](const ObserveFile& f) { return f.time_ms.median; });
     document["coverage_rate"] =
         json_spread(run, [](const ObserveFile& f) { return f.coverage_rate.median; });

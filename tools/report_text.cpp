@@ -324,9 +324,35 @@ std::string link_lines(const RunReport& run) {
                          : "links (all ranks of a host)\n" + table.text() + stall_lines(run);
 }
 
+std::string remark_lines(const RunReport& run) {
+    std::string text;
+    for (const std::string& note : run.notes) {
+        text += "note: " + printable(note) + "\n";
+    }
+    for (const std::string& problem : run.problems) {
+        text += "problem: " + printable(problem) + "\n";
+    }
+    return text;
+}
+
+// Each file by itself: a middle of two jobs' times is nobody's.
+std::string apart_text(const RunReport& run) {
+    Table table({"file", "job", "mode", "rank", "iteration ms", "coverage"});
+    for (const ObserveFile& file : run.ranks) {
+        table.add({printable(file.path), file.job.id.empty() ? "-" : printable(file.job.id),
+                   printable(file.mode), fmt::format("{} of {}", file.rank, file.ranks),
+                   number_text(file.time_ms.median), number_text(file.coverage_rate.median)});
+    }
+    return "files of several runs: nothing of them is put together\n" + table.text() +
+           remark_lines(run);
+}
+
 }  // namespace
 
 std::string human_report(const RunReport& run) {
+    if (!run.one_run) {
+        return apart_text(run);
+    }
     const ObserveFile& first = run.ranks.front();
     std::set<std::string> hosts;
     std::int64_t seen = INT64_MAX;
@@ -371,14 +397,7 @@ std::string human_report(const RunReport& run) {
         spread_text(run, coverage));
     text += guessed_lines(run, compute, coverage);
     text += gradient_lines(run) + plan_lines(run) + tuner_lines(run);
-    text += waiting_lines(run) + bucket_lines(run) + link_lines(run);
-    for (const std::string& note : run.notes) {
-        text += "note: " + printable(note) + "\n";
-    }
-    for (const std::string& problem : run.problems) {
-        text += "problem: " + printable(problem) + "\n";
-    }
-    return text;
+    return text + waiting_lines(run) + bucket_lines(run) + link_lines(run) + remark_lines(run);
 }
 
 }  // namespace deft::tools

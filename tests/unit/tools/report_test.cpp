@@ -534,5 +534,24 @@ TEST(ReportOfTwoJobs, IsRefused) {
                 Contains(AllOf(HasSubstr("mode observe"), HasSubstr("mode exact"))));
 }
 
+// Of an observed job of 200 ms and another of 400: 300 ms are nobody's.
+TEST(ReportOfTwoJobs, PutsNothingTogether) {
+    json exact = document(1, 2, 2);
+    exact["mode"] = "exact";
+    const RunReport run =
+        compare_ranks({parsed(document(0, 2), "x.json"), parsed(exact, "y.json")});
+    const std::string shown = human_report(run);
+    EXPECT_THAT(shown, AllOf(StartsWith("files of several runs"), HasSubstr("200.00"),
+                             HasSubstr("400.00"), Not(HasSubstr("300.00"))));
+    EXPECT_THAT(shown, AllOf(HasSubstr("x.json"), HasSubstr("y.json"), HasSubstr("problem: ")));
+    const json document_out = json::parse(json_report(run));
+    EXPECT_EQ(document_out["one_run"], false);
+    EXPECT_EQ(document_out["time_ms"]["median"], nullptr);
+    EXPECT_EQ(document_out["coverage_rate"]["median"], nullptr);
+    EXPECT_EQ(document_out["ranks"][1]["time_ms"], 400.0);
+    EXPECT_THAT(html_report(run),
+                AllOf(HasSubstr("several runs"), HasSubstr("y.json"), Not(HasSubstr("300.00"))));
+}
+
 }  // namespace
 }  // namespace deft::tools
