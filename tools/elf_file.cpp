@@ -87,6 +87,11 @@ ElfFile read_elf(const std::string& path) {
         if (!read_at(fd.get(), header.e_phoff + std::uint64_t{i} * sizeof(segment), segment)) {
             break;
         }
+        const auto size = static_cast<std::uint64_t>(status.st_size);
+        if (segment.p_type == PT_LOAD &&
+            (segment.p_offset > size || size - segment.p_offset < segment.p_filesz)) {
+            file.cut_off = true;
+        }
         if (segment.p_type == PT_INTERP) {
             file.needs_loader = true;
             file.interpreter = text_at(fd.get(), segment.p_offset, segment.p_filesz);

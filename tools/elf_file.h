@@ -16,6 +16,7 @@ struct ElfFile {
     bool this_machine = false;    // Elf: 64-bit and of the architecture deft is built for
     bool dynamic_object = false;  // Elf: ET_DYN (shared library or position-independent program)
     bool needs_loader = false;    // Elf: has PT_INTERP
+    bool cut_off = false;         // Elf: what the loader maps reaches beyond the file's end
 };
 
 ElfFile read_elf(const std::string& path);

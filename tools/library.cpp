@@ -20,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whoever maps such a file gets SIGBUS: nothing can be asked of it.
+constexpr const char* kCutOff = "cut off: the file is shorter than its headers say";
+
 // In LD_PRELOAD, to the loader.
 constexpr const char* kSpecial = ":;$ \t\n";
 
@@ -42,6 +45,9 @@ std::string unusable(const std::string& path) {
     }
     if (!elf.this_machine) {
         return "built for another machine";
+    }
+    if (elf.cut_off) {
+        return kCutOff;
     }
     // A program, which for the loader may be a shared object too, names the loader it needs.
     return elf.dynamic_object && !elf.needs_loader ? "" : "not a shared library";
@@ -185,6 +191,9 @@ std::string find_python_module() {
 }
 
 std::string library_version(const std::string& path) {
+    if (read_elf(path).cut_off) {
+        return fmt::format("{}: {}", kNotLoaded, kCutOff);
+    }
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         return fmt::format("{}: {}", kNotLoaded, ::dlerror());

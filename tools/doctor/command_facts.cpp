@@ -105,6 +105,12 @@ Words CommandReader::behind_deft_run(const Words& words) {
         const auto variable = std::find_if(std::begin(kVariables), std::end(kVariables),
                                            [&](const auto& each) { return name == each.first; });
         if (variable == std::end(kVariables) && name != "--library") {
+            const bool known = name == "--require" || name == "--plugin" || name == "--dry-run" ||
+                               name == "--help" || name == "-h";
+            if (!known) {
+                job_.command.wrong_option = name;
+                return {};  // it may have a value of its own
+            }
             continue;
         }
         const bool apart = equals == word.npos && at + 1 < words.size();
@@ -124,6 +130,9 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
     std::string loss = environment_loss(words);
     if (loss.empty()) {
         loss = wrapper_loss(words);
+    }
+    if (loss.empty()) {
+        loss = slurm_loss(words, job_.environment);
     }
     if (loss.empty()) {
         if (job_.command.container.empty()) {
@@ -152,6 +161,11 @@ void CommandReader::note_resets(const Words& words, const Words& assignments,
         job_.command.preload_resets.push_back({where, 0, "env -u LD_PRELOAD"});
     }
     for (const std::string& assignment : assignments) {
+        const bool resets = from.empty() && assignment.starts_with("PYTHONPATH=") &&
+                            assignment.find("companion") == assignment.npos;
+        if (resets) {
+            job_.command.python_path_reset = {where, 0, assignment};
+        }
         if (assignment.starts_with("LD_PRELOAD=") &&
             assignment.find("LD_PRELOAD", 1) == assignment.npos &&
             assignment.find("libnccl-net-deft") == assignment.npos &&
@@ -241,6 +255,9 @@ void CommandReader::process_python(const Words& words, int depth) {
     }
     if (call.module == "vllm" || call.module.starts_with("vllm.")) {
         job_.command.handles.push_back({"the command", 0, "python -m " + call.module});
+    }
+    if (call.module == "torch" || call.module.starts_with("torch.")) {
+        job_.command.imports_torch = true;
     }
     if (!call.module.empty()) {
         process_operands(words, depth);
@@ -361,6 +378,7 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
     if (!script.python_path_resets.empty()) {
         job_.command.python_path_reset = script.python_path_resets.front();
     }
+    job_.command.imports_torch = job_.command.imports_torch || script.imports_torch;
     append(job_.command.handles, script.handles);
     append(job_.command.deepbinds, script.deepbinds);
     for (const ScriptLimit& limit : script.limits) {

@@ -60,7 +60,10 @@ struct CommandFacts {
     std::vector<ScriptLine> deepbinds;  // lines that say RTLD_DEEPBIND
     std::vector<ScriptLimit> limits;    // of open files
     bool python = false;
-    ScriptLine python_path_reset;  // a line that sets PYTHONPATH anew; line 0: none
+    ScriptLine python_path_reset;  // what sets PYTHONPATH anew; line 0: the command itself
+    std::string wrong_option;      // of deft run, that it does not know
+    bool imports_torch = false;    // Python is told to start it, or a script to import it
+    std::string without_torch;     // the interpreter that surely has it not
     std::string python_ignores;    // the option by which Python ignores PYTHONPATH or its sites
 };
 
@@ -133,6 +136,7 @@ struct SettingsFacts {
     std::vector<TextProblem> texts;              // text_settings_problems()
     std::vector<std::string> unwritable;         // DEFT_OUT, DEFT_LOG_FILE
     std::vector<std::string> unusable;           // what others name: "problem; remedy"
+    std::vector<std::string> contradictions;     // lines of a file against each other
     std::string kill_file;                       // the kill switch that is there
     int first_port = 0;                          // the lowest that this user may listen on
     std::map<std::string, std::string> other;    // variables of CUDA, PyTorch, vLLM that matter

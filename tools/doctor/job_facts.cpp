@@ -7,6 +7,7 @@
 #include "tools/doctor/nccl_search.h"
 #include "tools/doctor/preload_facts.h"
 #include "tools/doctor/probe.h"
+#include "tools/doctor/python_packages.h"
 #include "topology/nccl_settings.h"
 
 namespace deft::tools::doctor {
@@ -37,6 +38,9 @@ void look_at_job(Job job, Facts& facts) {
     facts.preload = read_preload(job);
     job.command.assumed = assumed(job, *facts.preload);
     facts.plugin = read_plugin(job);
+    if (job.command.imports_torch && surely_missing(job.python, job.environment, "torch")) {
+        job.command.without_torch = job.python;
+    }
     looking_at("NCCL, and the libraries that the program is linked to");
     facts.nccl = find_nccl(job, facts.started);
     look_at_host(job, facts);

@@ -43,6 +43,9 @@ void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
 
 // Empty: what the table of findings says.
 std::string remedy_of(const std::string& problem) {
+    if (problem.find("cut off") != problem.npos) {
+        return "install deft anew: the file was copied in part";
+    }
     return problem.find("failed to map") == problem.npos
                ? ""
                : "mount its file system without noexec, or move the library";

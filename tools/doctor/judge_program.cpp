@@ -123,6 +123,10 @@ void judge_program(const Facts& facts, Diagnoses& found) {
                              ""});
         }
     }
+    if (!command.without_torch.empty()) {
+        found.push_back({Finding::PackageMissing, command.without_torch + " has no package torch",
+                         "its folders of packages, PYTHONPATH and the working folder", ""});
+    }
     if (!command.container.empty()) {
         const auto split = command.container.find("; ");
         found.push_back({Finding::ContainerUnseen, command.container.substr(0, split),

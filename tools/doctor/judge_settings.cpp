@@ -2,10 +2,12 @@
 // Settings that are wrong, that have no effect, or that ask for opposite things.
 #include <fmt/format.h>
 #include <strings.h>
+#include <algorithm>
 
 #include "tools/doctor/judge.h"
 #include "tools/settings_check.h"
 #include "topology/listening.h"
+#include "topology/nccl_settings.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -62,6 +64,9 @@ void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
     for (const std::string& line : config.ignored_lines()) {
         found.push_back({Finding::SettingsLineIgnored, line, kSystemConfigFile, ""});
     }
+    for (const std::string& line : settings.contradictions) {
+        found.push_back({Finding::SettingsContradict, line, "deft env", "take one of them out"});
+    }
     for (const std::string& line : config.overruled()) {
         found.push_back({Finding::SettingOverruled, line, kSystemConfigFile, ""});
     }
@@ -96,12 +101,14 @@ void judge_off(const Config& config, Diagnoses& found) {
 }
 
 // Settings of the modes that change when an update comes.
+constexpr const char* kNetworks[] = {"IB", "Socket", "deft", "none"};
 constexpr Key kOfLateModes[] = {Key::Gradients,      Key::MaxDelay,   Key::MaxMerge,
                                 Key::Merge,          Key::Predict,    Key::Optimizer,
                                 Key::Guard,          Key::WarmUp,     Key::Plan,
                                 Key::MaxShadowBytes, Key::NoiseScale, Key::AgePrice};
 
-void judge_mode(const Config& config, Diagnoses& found) {
+// `provable`: the companion of a PyTorch job may prove what is a gradient.
+void judge_mode(const Config& config, bool provable, Diagnoses& found) {
     const bool late = config.is(Key::Mode, "deft") || config.is(Key::Mode, "covap");
     for (const Key key : kOfLateModes) {
         if (!late && user_set(config, key)) {
@@ -115,9 +122,10 @@ void judge_mode(const Config& config, Diagnoses& found) {
     if (!late) {
         return;
     }
-    if (!config.is(Key::Gradients, "trust")) {
+    if (!config.is(Key::Gradients, "trust") && !provable) {
         found.push_back({Finding::GradientsUnproven,
-                         fmt::format("mode {} does what exact does, without DEFT_GRADIENTS=trust",
+                         fmt::format("mode {} does what exact does: no companion proves gradients, "
+                                     "and DEFT_GRADIENTS is not trust",
                                      config.text(Key::Mode)),
                          said(config, Key::Mode), ""});
     }
@@ -134,6 +142,20 @@ void judge_mode(const Config& config, Diagnoses& found) {
                          fmt::format("{} and {} leave mode deft nothing to do",
                                      said(config, Key::MaxDelay), said(config, Key::MaxMerge)),
                          "", ""});
+    }
+}
+
+void judge_layers(const Config& config, Diagnoses& found) {
+    if (!config.is(Key::Layerwise, "auto") || !user_set(config, Key::Layerwise)) {
+        return;
+    }
+    const bool alone = config.is(Key::Companion, "off");
+    if (alone || !config.is(Key::Mode, "exact")) {
+        const Key other = alone ? Key::Companion : Key::Mode;
+        found.push_back({Finding::SettingIdle,
+                         fmt::format("{} has no effect next to {}", said(config, Key::Layerwise),
+                                     said(config, other)),
+                         "docs/companion.md", ""});
     }
 }
 
@@ -196,6 +218,32 @@ void judge_networks(const Config& config, const PluginFacts& plugin, Diagnoses& 
     }
 }
 
+// NCCL has three networks; a vendor's plugin brings one under a name of its own.
+void judge_lanes(const Config& config, const PluginFacts& plugin, Diagnoses& found) {
+    const NcclValue* const named = plugin.setting("NCCL_NET_PLUGIN");
+    if (!plugin.vendor.empty() || (named != nullptr && !names_deft(named->value, true))) {
+        return;
+    }
+    std::string rest = config.text(Key::Lanes);
+    while (!rest.empty()) {
+        const auto end = rest.find(',');
+        std::string name = rest.substr(0, end);
+        rest = end == rest.npos ? "" : rest.substr(end + 1);
+        std::erase(name, ' ');
+        const bool known =
+            std::any_of(std::begin(kNetworks), std::end(kNetworks),
+                        [&](const char* each) { return ::strcasecmp(name.c_str(), each) == 0; });
+        if (!known) {
+            found.push_back(
+                {Finding::SettingIdle,
+                 fmt::format("{}: NCCL has no network '{}' here", said(config, Key::Lanes), name),
+                 "networks are IB, Socket, deft, and what a vendor's plugin brings",
+                 "name a network; interfaces belong into DEFT_INTERFACES"});
+            return;
+        }
+    }
+}
+
 constexpr int kFewPorts = 64;  // a rank of a large job accepts so many connections
 
 void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
@@ -218,6 +266,14 @@ void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
                                      said(settings.config, Key::Ports), settings.first_port),
                          "/proc/sys/net/ipv4/ip_unprivileged_port_start",
                          "name higher ones: DEFT_PORTS=42000-42999"});
+    }
+    const auto launcher = settings.other.find("MASTER_PORT");
+    const int taken = launcher == settings.other.end() ? 0 : std::atoi(launcher->second.c_str());
+    if (some && taken >= range.first && taken <= range.last) {
+        found.push_back({Finding::PortRange,
+                         fmt::format("{} holds MASTER_PORT={}, on which the launcher listens",
+                                     said(settings.config, Key::Ports), taken),
+                         "environment", "name others: DEFT_PORTS=42000-42999"});
     }
     if (some && range.last - range.first + 1 < kFewPorts) {
         found.push_back(
@@ -275,12 +331,12 @@ void judge_companion(const CommandFacts& command, const SettingsFacts& settings,
                          fmt::format("Python is started with {}, so it does not load deft's module",
                                      command.python_ignores),
                          "the words of the command", ""});
-    } else if (command.python_path_reset.line > 0) {
-        found.push_back({Finding::CompanionOff,
-                         fmt::format("{}:{} sets PYTHONPATH anew", command.python_path_reset.file,
-                                     command.python_path_reset.line),
-                         command.python_path_reset.text,
-                         "append to it: PYTHONPATH=FOLDER:$PYTHONPATH"});
+    } else if (const ScriptLine& reset = command.python_path_reset; !reset.text.empty()) {
+        found.push_back(
+            {Finding::CompanionOff,
+             (reset.line > 0 ? fmt::format("{}:{}", reset.file, reset.line) : reset.file) +
+                 " sets PYTHONPATH anew",
+             reset.text, "append to it: PYTHONPATH=FOLDER:$PYTHONPATH"});
     } else if (!settings.shadowing_site.empty()) {
         found.push_back({Finding::CompanionOff,
                          settings.shadowing_site + " comes before deft's sitecustomize.py",
@@ -300,14 +356,24 @@ void judge_settings(const Facts& facts, Diagnoses& all) {
     }
     const SettingsFacts& settings = *facts.settings;
     Diagnoses found;
+    if (facts.command && !facts.command->wrong_option.empty()) {
+        found.push_back({Finding::SettingWrong,
+                         "deft run has no option " + facts.command->wrong_option,
+                         "the words of the command", "deft run --help lists them"});
+    }
     judge_wrong(settings, found);
     judge_off(settings.config, found);
     if (!settings.config.is(Key::Mode, "off")) {
-        judge_mode(settings.config, found);
+        // Where the companion is kept out, judge_companion() says so.
+        const bool provable =
+            facts.command && facts.command->python && settings.config.is(Key::Companion, "auto");
+        judge_mode(settings.config, provable, found);
+        judge_layers(settings.config, found);
         judge_files_and_ports(settings, found);
         judge_tuner(settings, found);
         if (facts.plugin) {
             judge_networks(settings.config, *facts.plugin, found);
+            judge_lanes(settings.config, *facts.plugin, found);
         }
     }
     judge_other(settings, found);

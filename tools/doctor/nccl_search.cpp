@@ -204,6 +204,19 @@ private:
         }
     }
 
+    // Folders of the variable behind the one that counts: whoever changes the order gets those.
+    void look_behind(const LoaderSearch::Found& first) {
+        std::string list = job_.environment.get("LD_LIBRARY_PATH").value_or("");
+        while (first.by == "LD_LIBRARY_PATH" && !list.empty()) {
+            const auto end = list.find_first_of(":;");
+            const std::string path = list.substr(0, end) + "/" + kName;
+            if (read_elf_dynamic(path, false).exports_nccl) {
+                add(path, "LD_LIBRARY_PATH, further behind");
+            }
+            list = end == list.npos ? "" : list.substr(end + 1);
+        }
+    }
+
     // What the job would find at run time; where something is found already, only what the user
     // has put into its way.
     void look_by_name() {
@@ -213,6 +226,11 @@ private:
         if (!found.path.empty() && relevant) {
             add(found.path, found.by);
         }
+        // dlopen() ends there, too.
+        if (!found.broken.empty() && facts_.copies.empty()) {
+            facts_.broken = found.broken;
+        }
+        look_behind(found);
     }
 };
 

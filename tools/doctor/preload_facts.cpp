@@ -36,10 +36,26 @@ std::vector<std::string> split(const std::string& list, const char* separators) 
     return parts;
 }
 
+// Deft's own name for what lies in this folder; empty: it is none, or holds nothing of deft's.
+std::string_view held_by(const std::string& folder) {
+    for (const std::string_view file : {kLibraryName, kGuestName}) {
+        const std::string path = folder + "/" + std::string(file);
+        if (::access(path.c_str(), F_OK) == 0) {
+            return file;
+        }
+    }
+    return {};
+}
+
 PreloadEntry read_entry(const std::string& name, const char* from, const LoaderSearch& loader) {
     PreloadEntry entry;
     entry.name = name;
     entry.from = from;
+    if (const std::string_view file = held_by(name); !file.empty()) {
+        entry.library = true;
+        entry.problem = "it is a folder; name the file in it, " + std::string(file);
+        return entry;
+    }
     entry.library = name.find("libnccl-net-deft") != name.npos;
     entry.guest = name.find("libdeft-preload") != name.npos;
     if (!entry.library && !entry.guest) {

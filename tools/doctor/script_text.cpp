@@ -297,20 +297,37 @@ bool starts_without(std::string_view line) {
     return starts && has(line, "env={") && !has(line, "environ") && !has(line, "**");
 }
 
+bool imports(std::string_view line, std::string_view package) {
+    for (const std::string_view word : {"import ", "from "}) {
+        if (line.starts_with(std::string(word) + std::string(package))) {
+            const std::string_view rest = line.substr(word.size() + package.size());
+            return rest.empty() || rest[0] == ' ' || rest[0] == '.' || rest[0] == ',';
+        }
+    }
+    return false;
+}
+
+// An indented import may be one that the script can do without.
+bool imports_torch(std::string_view text) {
+    if (has(text, "sys.path") || has(text, "addsitedir")) {
+        return false;
+    }
+    for (std::size_t start = 0; start < text.size();) {
+        const auto end = std::min(text.find('\n', start), text.size());
+        if (imports(text.substr(start, end - start), "torch")) {
+            return true;
+        }
+        start = end + 1;
+    }
+    return false;
+}
+
 bool opens_by_handle(std::string_view line) {
     const bool opens = has(line, "CDLL(") || has(line, "LoadLibrary(") || has(line, "dlopen(");
     if (opens && has(line, "libnccl") && !names_ours(line)) {
         return true;
     }
-    for (const std::string_view package : {"jax", "vllm"}) {
-        for (const std::string_view word : {"import ", "from "}) {
-            if (line.starts_with(std::string(word) + std::string(package))) {
-                const std::string_view rest = line.substr(word.size() + package.size());
-                return rest.empty() || rest[0] == ' ' || rest[0] == '.' || rest[0] == ',';
-            }
-        }
-    }
-    return false;
+    return imports(line, "jax") || imports(line, "vllm");
 }
 
 }  // namespace
@@ -327,6 +344,7 @@ ScriptText read_shell_script(const std::string& file, std::string_view text) {
 
 ScriptText read_python_script(const std::string& file, std::string_view text) {
     ScriptText found;
+    found.imports_torch = imports_torch(text);
     for_each_line(text, [&](int number, std::string_view line) {
         if (line.starts_with('#')) {
             return;

@@ -28,6 +28,7 @@ struct ScriptText {
     std::vector<ScriptLine> handles;
     std::vector<ScriptLine> deepbinds;
     std::vector<ScriptLimit> limits;
+    bool imports_torch = false;  // whatever happens, and without a search path of its own
     std::vector<ScriptAssignment> assignments;  // that the job sees
     std::vector<ScriptCommand> commands;        // of a shell script
 };

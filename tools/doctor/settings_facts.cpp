@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of the job, and the links that they choose.
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <string>
 
 #include "tools/doctor/host_facts.h"
 #include "tools/doctor/nccl_names.h"
+#include "tools/doctor/settings_files.h"
+#include "tools/input_file.h"
 #include "tools/library.h"
 #include "tools/output_file.h"
 #include "tools/settings_check.h"
@@ -55,10 +59,57 @@ void read_files(const Config& config, SettingsFacts& facts) {
     };
     look(Key::Metrics, W_OK | X_OK, "make the folder, with mode 1777 (docs/metrics.md)");
     look(Key::Probe, R_OK, "make it with deft probe --json, on every host, or unset it");
+    look(Key::Sysfs, R_OK | X_OK, "unset it, or no RDMA port is seen");
+    const auto add = [&](Key key, const std::string& problem) {
+        const Setting& setting = config.setting(key);
+        facts.unusable.push_back(std::string(variable(key).name) + "='" + setting.text + "' (" +
+                                 setting.origin + "): " + problem);
+    };
+    const std::string& probed = config.text(Key::Probe);
+    if (!probed.empty() && ::access(probed.c_str(), R_OK) == 0) {
+        constexpr std::size_t kLargest = std::size_t{8} << 20;  // as the plugin has it
+        std::string text, problem;
+        struct stat status {};
+        if (!read_input(probed, kLargest, text, problem) || ::stat(probed.c_str(), &status) != 0) {
+            problem += "; name a file that deft probe --json has made";
+        } else {
+            problem =
+                probe_problem(text, status.st_mtim.tv_sec, ::time(nullptr), list_interfaces());
+        }
+        if (!problem.empty()) {
+            add(Key::Probe, problem);
+        }
+    }
+    for (const Key key : {Key::Out, Key::LogFile}) {
+        const std::string part = unreplaced_part(config.text(key));
+        if (!part.empty()) {
+            add(key, "'" + part + "' is not replaced; name %h host, %j job, %r rank or %p process");
+        }
+    }
     for (const std::string& file : {std::string("/etc/deft/off"), config.text(Key::KillFile)}) {
         if (facts.kill_file.empty() && !file.empty() && ::access(file.c_str(), F_OK) == 0) {
             facts.kill_file = file;
         }
+    }
+}
+
+void read_contradictions(const Job& job, SettingsFacts& facts) {
+    const std::vector<const char*> environment = job.environment.entries();
+    const JobIdentity identity(environment, job.command.words);
+    const std::string& own = facts.config.text(Key::Conf);
+    for (const std::string& file : {own, std::string(kSystemConfigFile)}) {
+        if (!file.empty()) {
+            for (std::string& line :
+                 contradictions(read_config_file(file, identity, file != own))) {
+                facts.contradictions.push_back(std::move(line));
+            }
+        }
+    }
+    // A ceiling takes away what the same file forces.
+    const std::string& mode = facts.config.setting(Key::Mode).origin;
+    if (mode.starts_with("capped by ") && mode.find("forced by ") != mode.npos) {
+        facts.contradictions.push_back("DEFT_MODE is " + facts.config.text(Key::Mode) + " (" +
+                                       mode + ")");
     }
 }
 
@@ -81,6 +132,7 @@ SettingsFacts read_settings(const Job& job) {
     facts.config = Config::load(job.environment.entries(), kSystemConfigFile,
                                 text_settings_problems, job.command.words);
     const Config& config = facts.config;
+    read_contradictions(job, facts);
     const bool off = config.is(Key::Mode, "off");
     if (!off) {
         facts.texts = text_settings_problems(config);
@@ -104,9 +156,9 @@ SettingsFacts read_settings(const Job& job) {
     if (::geteuid() != 0) {
         facts.first_port = read_number("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024);
     }
-    for (const char* name :
-         {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT",
-          "TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"}) {
+    for (const char* name : {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT",
+                             "NCCL_BLOCKING_WAIT", "TORCH_DISTRIBUTED_DEBUG", "MASTER_PORT",
+                             "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"}) {
         if (const auto value = job.environment.get(name)) {
             facts.other[name] = *value;
         }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "tools/environment_loss.h"
+
 namespace deft::tools::doctor {
 namespace {
 
@@ -195,6 +197,28 @@ std::string wrapper_loss(const Words& command) {
                "deft; install deft there, and put it behind: chroot ROOT deft run -- COMMAND";
     }
     return clean_loss(command, name);
+}
+
+std::string slurm_loss(const Words& command, const Environment& environment) {
+    const std::string_view name = command.empty() ? "" : base_name(command.front());
+    const char* const variable = name == "srun"     ? "SLURM_EXPORT_ENV"
+                                 : name == "sbatch" ? "SBATCH_EXPORT"
+                                                    : nullptr;
+    const auto value = variable == nullptr ? std::nullopt : environment.get(variable);
+    if (!value || has(command, {"--export"})) {
+        return {};
+    }
+    Words words = command;
+    const std::string option = "--export=" + *value;
+    words.insert(words.begin() + 1, option);
+    std::string loss = environment_loss(words);
+    if (loss.empty()) {
+        loss = wrapper_loss(words);
+    }
+    if (const auto at = loss.find(option); at != loss.npos) {
+        loss.replace(at, option.size(), fmt::format("with {}={}", variable, *value));
+    }
+    return loss;
 }
 
 std::string container_doubt(const Words& command) {

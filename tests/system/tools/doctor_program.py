@@ -95,6 +95,11 @@ class Programs(DoctorTest):
                              "#!/bin/bash\nset -e\nssh host1 python train.py\necho done\n")
         self.first("preload-lost", "error", "job.sh:3", "ssh",
                    arguments=("--", "bash", script), env=path)
+        self.script("srun", "#!/bin/sh\n")
+        self.first("preload-lost", "error", "SLURM_EXPORT_ENV=NONE",
+                   arguments=("--", "srun", "true"), env={**path, "SLURM_EXPORT_ENV": "NONE"})
+        self.first("setting-wrong", "error", "deft run has no option --moed",
+                   arguments=("--", "deft", "run", "--moed", "exact", "--", "true"))
         result = self.doctor("--", "env", "-i", "deft", "run", "--", "true")
         self.assertEqual(result.returncode, 0, result.stdout)
 
@@ -139,10 +144,38 @@ class Programs(DoctorTest):
         script = self.write("train.py", "import ctypes, os\nctypes.CDLL('x', os.RTLD_DEEPBIND)\n")
         self.first("nccl-deepbind", "error", f"{script}:2",
                    arguments=("--", "python3", "-u", script))
-        script = self.write("train.py", "import torch\n")
+        script = self.write("train.py", "import json\n")
         for option in ("-I", "-E", "-S", "-uE"):
             self.first("companion-off", "warning", option,
                        arguments=("--", "python3", option, script))
+        self.first("companion-off", "warning", "the command sets PYTHONPATH",
+                   arguments=("--", "env", "PYTHONPATH=/x", "python3", script))
+
+    def test_python_without_pytorch(self):
+        for folder in ("bin", "lib/python3.9/site-packages"):
+            (self.folder / folder).mkdir(parents=True)
+        python = str(shutil.copy(PROBE, self.folder / "bin/python3"))
+        script = self.write("train.py", "import torch\n")
+        for words in ((script,), ("-m", "torch.distributed.run", script)):
+            self.first("package-missing", "error", python, arguments=("--", python, *words))
+        (self.folder / "lib/python3.9/site-packages/more.pth").write_text("/opt/packages\n")
+        self.assertNotIn("package-missing", self.doctor("--", python, script).stdout)
+        (self.folder / "lib/python3.9/site-packages/more.pth").unlink()
+        (self.folder / "lib/python3.9/site-packages/torch").mkdir()
+        self.assertNotIn("package-missing", self.doctor("--", python, script).stdout)
+
+    def test_a_library_that_is_cut_off(self):
+        with open(LIBRARY, "rb") as file:
+            start = file.read(100_000)
+        library = self.folder / "libnccl-net-deft.so"
+        library.write_bytes(start)
+        self.first("preload-unusable", "error", str(library), "cut off",
+                   arguments=("--", "env", f"LD_PRELOAD={library}", "NCCL_NET_PLUGIN=deft", "true"))
+        self.first("library-missing", "error", str(library), "cut off",
+                   arguments=("--library", str(library), "--", "true"))
+        result = subprocess.run([DEFT, "run", "--library", str(library), "--", "true"],
+                                capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (125, 1), result.stderr)
 
 
     @needs_cc
@@ -211,6 +244,14 @@ class Nccl(DoctorTest):
         self.nccl(21805, "old")
         self.first("nccl-several", "warning", "2.28.9", "2.18.5", arguments=("--", program),
                    env={"LD_LIBRARY_PATH": f"{self.folder}/old"})
+        self.nccl(22005, "older")
+        self.first("nccl-several", "warning", "2.18.5", "2.20.5", arguments=("--", "true"),
+                   env={"LD_LIBRARY_PATH": f"{self.folder}/old:{self.folder}/older"})
+
+    def test_a_file_in_the_place_of_one_that_is_opened_by_name(self):
+        broken = self.write("libnccl.so.2", "x")
+        self.first("nccl-missing", "error", broken, arguments=("--", "true"),
+                   env={"LD_LIBRARY_PATH": str(self.folder)})
 
     def test_which(self):
         program = self.linked(22809, f"-Wl,-rpath,{self.folder}/nccl")

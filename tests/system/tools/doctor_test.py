@@ -70,6 +70,15 @@ SETTINGS = (
     ("setting-wrong", "error", "DEFT_CONF", {"DEFT_CONF": "/no/such.conf"}),
     ("setting-wrong", "error", "DEFT_OPTIMIZER",
      {"DEFT_MODE": "deft", "DEFT_OPTIMIZER": "sgd:momentum=7"}),
+    ("setting-idle", "warning", "'%H' is not replaced", {"DEFT_OUT": "/tmp/%H.json"}),
+    ("setting-idle", "warning", "DEFT_SYSFS='/no/such'", {"DEFT_SYSFS": "/no/such"}),
+    ("setting-idle", "warning", "no network 'eth9'", {"DEFT_LANES": "eth9"}),
+    ("setting-idle", "warning", "DEFT_COMPANION=off",
+     {"DEFT_LAYERWISE": "auto", "DEFT_COMPANION": "off"}),
+    ("port-range", "warning", "MASTER_PORT=29500",
+     {"DEFT_PORTS": "29000-29999", "MASTER_PORT": "29500"}),
+    ("preload-file-missing", "error", "it is a folder",
+     {"LD_PRELOAD": os.path.dirname(LIBRARY), "NCCL_NET_PLUGIN": "deft"}),
     ("switched-off", "error", "DEFT_MODE=off", {"DEFT_MODE": "off"}),
     ("switched-off", "error", "DEFT_DISABLE=0", {"DEFT_DISABLE": "0"}),
     ("setting-unknown", "warning", "DEFT_INTERFACE", {"DEFT_INTERFACE": "eth0"}),
@@ -125,6 +134,14 @@ class Settings(DoctorTest):
     def test_more_threads_than_cpus(self):
         self.first("threads-exceed-cpus", "warning", "DEFT_IO_THREADS=16",
                    env={"DEFT_IO_THREADS": "16"})
+
+    def test_files_that_settings_name(self):
+        probe = self.write("probe.json", "not a probe\n")
+        self.first("setting-idle", "warning", probe, "no result of deft probe",
+                   env={"DEFT_PROBE": probe})
+        conf = self.write("deft.conf", "DEFT_MODE=exact\nDEFT_MODE=observe\n")
+        self.first("settings-contradict", "warning", conf + ":2", "a second time",
+                   env={"DEFT_CONF": conf})
 
     def test_settings_of_nccls_file(self):
         # NCCL finds its usual file by the user database: only a named one is this test's.

@@ -9,6 +9,7 @@
 #include "tools/doctor/nccl_names.h"
 #include "tools/doctor/nccl_search.h"
 #include "tools/doctor/peer_text.h"
+#include "tools/doctor/settings_files.h"
 #include "tools/doctor/wrapper_loss.h"
 #include "tools/elf_dynamic.h"
 
@@ -169,6 +170,65 @@ TEST(DoctorFacts, WhatIsNoPeerIsNotBelieved) {
           R"("settings":{},"links":[]})"}) {
         EXPECT_FALSE(parse_peer_info(text, back)) << text;
     }
+}
+
+TEST(DoctorFacts, SlurmsOptionInTheEnvironment) {
+    Environment environment;
+    EXPECT_EQ(slurm_loss({"srun", "./train"}, environment), "");
+    environment.set("SLURM_EXPORT_ENV", "NONE");
+    EXPECT_THAT(slurm_loss({"srun", "./train"}, environment),
+                HasSubstr("srun with SLURM_EXPORT_ENV=NONE hands on no LD_PRELOAD"));
+    EXPECT_EQ(slurm_loss({"srun", "--export=ALL", "./train"}, environment), "");
+    EXPECT_EQ(slurm_loss({"srun", "deft", "run", "--", "./train"}, environment), "");
+    EXPECT_EQ(slurm_loss({"sbatch", "job.sh"}, environment), "");
+    environment.set("SBATCH_EXPORT", "PATH");
+    EXPECT_THAT(slurm_loss({"sbatch", "job.sh"}, environment), HasSubstr("SBATCH_EXPORT=PATH"));
+}
+
+TEST(DoctorFacts, NamesThatAreNotReplaced) {
+    EXPECT_EQ(unreplaced_part("/x/%j-%h.json"), "");
+    EXPECT_EQ(unreplaced_part("/x/100%%r%r.json"), "");
+    EXPECT_EQ(unreplaced_part("/x/%H.json"), "%H");
+    EXPECT_EQ(unreplaced_part("/x/%%%N"), "%N");
+    EXPECT_EQ(unreplaced_part("/x/%"), "");
+}
+
+TEST(DoctorFacts, MeasurementsThatAreNone) {
+    constexpr std::int64_t kDay = 86400;
+    const auto file = [](const char* from, int days) {
+        return R"({"format": "deft-probe", "version": 1, "measured_at": )" +
+               std::to_string(days * kDay) + R"(, "pairs": [{"links": [{"from_address": ")" + from +
+               R"(", "to_address": "192.0.2.9", "there": {"gbit_per_s": 1}}]}]})";
+    };
+    Interface link;
+    link.addresses.resize(1);
+    ASSERT_TRUE(parse_address("192.0.2.1", link.addresses[0]));
+    const std::vector<Interface> own = {link};
+    EXPECT_EQ(probe_problem(file("192.0.2.1", 30), 0, 31 * kDay, own), "");
+    EXPECT_THAT(probe_problem(file("192.0.2.1", 30), 0, 38 * kDay, own), HasSubstr("8 days ago"));
+    EXPECT_THAT(probe_problem(file("192.0.2.2", 30), 0, 31 * kDay, own),
+                HasSubstr("no measured pair of this host"));
+    for (const char* text : {"s\n", "", "[]", "{}", R"({"format": "deft-probe", "version": 2})",
+                             R"({"format": "deft-probe", "version": 1, "pairs": 7})"}) {
+        EXPECT_THAT(probe_problem(text, 0, 0, own), HasSubstr("; run deft probe")) << text;
+    }
+}
+
+TEST(DoctorFacts, LinesThatTakeEachOthersEffectAway) {
+    const auto line = [](ConfigLine::Kind kind, const char* value, const char* origin) {
+        return ConfigLine{kind, "DEFT_MODE", "force.DEFT_MODE", value, origin};
+    };
+    using Kind = ConfigLine::Kind;
+    ConfigFile file;
+    file.lines = {line(Kind::Set, "off", "f:1"), line(Kind::Set, "exact", "f:3, section [user=a]"),
+                  line(Kind::Force, "off", "f:4, section [user=a]")};
+    EXPECT_THAT(contradictions(file), IsEmpty()) << "the walk-through of docs/fleets.md";
+    file.lines.push_back(line(Kind::Force, "off", "f:6, section [host=b]"));
+    EXPECT_THAT(contradictions(file), IsEmpty()) << "both force the same";
+    file.lines.push_back(line(Kind::Force, "exact", "f:8, section [host=c]"));
+    EXPECT_THAT(contradictions(file), SizeIs(2));
+    file.lines = {line(Kind::Set, "off", "f:1"), line(Kind::Set, "exact", "f:2")};
+    EXPECT_THAT(contradictions(file), ElementsAre(HasSubstr("f:2 sets")));
 }
 
 }  // namespace

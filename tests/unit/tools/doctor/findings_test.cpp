@@ -158,6 +158,8 @@ std::vector<Case> program_cases() {
              f.command->programs.back().word = "train.py";
              f.command->programs.back().operand = true;
          }},
+        {Finding::PackageMissing, "/opt/python3 has no package torch",
+         [](Facts& f) { f.command->without_torch = "/opt/python3"; }},
         {Finding::CommandNotExecutable, "./train cannot",
          [](Facts& f) { f.command->programs[0].executable = false; }},
         {Finding::InterpreterMissing, "/opt/python",
@@ -412,9 +414,23 @@ std::vector<Case> settings_cases() {
              set_environment(f, {"DEFT_TUNER=auto"});
              f.settings->other["NCCL_ALGO"] = "Ring";
          }},
+        {Finding::SettingIdle, "no network 'eth1'", with({"DEFT_LANES=IB,eth1"})},
+        {Finding::SettingIdle, "next to DEFT_COMPANION=off",
+         with({"DEFT_LAYERWISE=auto", "DEFT_COMPANION=off"})},
+        {Finding::SettingIdle, "next to DEFT_MODE=observe",
+         with({"DEFT_LAYERWISE=auto", "DEFT_MODE=observe"})},
+        {Finding::SettingWrong, "deft run has no option --moed",
+         [](Facts& f) { f.command->wrong_option = "--moed"; }},
         {Finding::KillSwitchPulled, "/etc/deft/off is there",
          [](Facts& f) { f.settings->kill_file = "/etc/deft/off"; }},
         {Finding::PortRange, "has 20 ports", with({"DEFT_PORTS=20000-20019"})},
+        {Finding::PortRange, "MASTER_PORT=29500",
+         [](Facts& f) {
+             set_environment(f, {"DEFT_PORTS=29000-29999"});
+             f.settings->other["MASTER_PORT"] = "29500";
+         }},
+        {Finding::SettingsContradict, "a second time",
+         [](Facts& f) { f.settings->contradictions = {"f:2 sets DEFT_MODE a second time"}; }},
         {Finding::SettingsContradict, "is no plan of",
          with({"DEFT_MODE=covap", "DEFT_GRADIENTS=trust", "DEFT_PLAN=delay1"})},
         {Finding::SettingsContradict, "nothing to do",
@@ -449,6 +465,11 @@ std::vector<Case> settings_cases() {
          [](Facts& f) {
              f.command->python = f.command->under_deft_run = true;
              f.command->python_path_reset = {"job.sh", 3, "export PYTHONPATH=/x"};
+         }},
+        {Finding::CompanionOff, "the command sets PYTHONPATH",
+         [](Facts& f) {
+             f.command->python = f.command->under_deft_run = true;
+             f.command->python_path_reset = {"the command", 0, "PYTHONPATH=/x"};
          }},
         {Finding::CompanionOff, "/opt/sitecustomize.py",
          [](Facts& f) {

@@ -126,5 +126,16 @@ TEST(ScriptText, PythonAssignments) {
     EXPECT_EQ(script.assignments[1].name + "=" + script.assignments[1].value, "DEFT_MODE=off");
 }
 
+TEST(ScriptText, WhetherPyTorchIsImportedInAnyCase) {
+    const auto imports = [](const char* text) {
+        return read_python_script("job.py", text).imports_torch;
+    };
+    EXPECT_TRUE(imports("import os\nimport torch\n"));
+    EXPECT_TRUE(imports("from torch.nn import Linear\n"));
+    EXPECT_FALSE(imports("try:\n    import torch\nexcept ImportError:\n    pass\n"));
+    EXPECT_FALSE(imports("import torchvision\n"));
+    EXPECT_FALSE(imports("import sys\nsys.path.append('/x')\nimport torch\n"));
+}
+
 }  // namespace
 }  // namespace deft::tools::doctor
