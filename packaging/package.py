@@ -24,7 +24,7 @@ import time
 import zipfile
 
 FLOOR = "2.28"
-LARGEST = 3 << 20  # of the library, without debug information
+LARGEST = 3_000_000  # bytes of the library, without debug information
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 SUMMARY = "Makes NCCL training jobs faster on the links they already have"
 MODULE = """#%Module1.0

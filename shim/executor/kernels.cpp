@@ -2,6 +2,8 @@
 #include "shim/executor/kernels.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -10,10 +12,19 @@
 namespace deft::executor {
 namespace {
 
-// Made from kernels.cu by regenerate_ptx.sh.
-constexpr char kPtx[] =
-#include "shim/executor/kernels_ptx.inc"
-    ;
+// Made from kernels.cu by regenerate_ptx.sh, then by pack_ptx.py.
+#include "shim/kernels_packed.inc"
+
+// A symbol is a character, or stands for two symbols before it.
+void unpack(unsigned char symbol, std::string& text) {
+    constexpr unsigned char kFirstPair = 0x80;
+    if (symbol < kFirstPair) {
+        text.push_back(static_cast<char>(symbol));
+        return;
+    }
+    unpack(kPtxPairs[symbol - kFirstPair][0], text);
+    unpack(kPtxPairs[symbol - kFirstPair][1], text);
+}
 
 constexpr unsigned kThreads = 256;
 // Enough to fill the memory bandwidth, few enough to leave the job its processors.
@@ -21,6 +32,15 @@ constexpr std::uint64_t kMostBlocks = 512;
 constexpr std::uint64_t kPerThread = 8;
 
 }  // namespace
+
+std::string kernels_ptx() {
+    std::string text;
+    text.reserve(kPtxLength);
+    for (const unsigned char symbol : kPtxSymbols) {
+        unpack(symbol, text);
+    }
+    return text;
+}
 
 const char* to_string(Element element) {
     switch (element) {
@@ -87,7 +107,7 @@ bool Kernels::load(const cuda::Execution& driver, cuda::Context context, cuda::S
 
 int Kernels::find(const cuda::Execution& driver) {
     driver_ = &driver;
-    int result = driver.ModuleLoadData(&module_, kPtx);
+    int result = driver.ModuleLoadData(&module_, kernels_ptx().c_str());
     for (std::size_t e = 0; e < kElements; ++e) {
         const std::string ending = std::string("_") + to_string(static_cast<Element>(e));
         const auto one = [&](cuda::KernelFunction& function, const char* name) {

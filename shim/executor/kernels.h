@@ -19,6 +19,9 @@ bool element_of(int nccl_type, Element& element);
 
 // Sums are formed in double for f64, in float for the others, without fused multiply-add, rounded
 // once to nearest even when stored: the same bits on every device.
+// The kernels as the driver gets them.
+std::string kernels_ptx();
+
 class Kernels {
 public:
     // `context` must be current. Loads the module once per context, for good: unloading may

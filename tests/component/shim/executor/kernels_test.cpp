@@ -214,5 +214,13 @@ TEST_P(Kernel, SquareOfEveryLengthAndPlace) {
 INSTANTIATE_TEST_SUITE_P(Types, Kernel,
                          ::testing::Values(ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat16));
 
+// The software device looks at names alone: it would not see a text that is packed wrongly.
+TEST(KernelsPtx, IsUnpackedAsItWas) {
+    const std::string ptx =
+#include "shim/executor/kernels_ptx.inc"
+        ;
+    EXPECT_EQ(kernels_ptx(), ptx);
+}
+
 }  // namespace
 }  // namespace deft::executor::test
