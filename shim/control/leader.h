@@ -58,6 +58,7 @@ public:
     const planner::Spread& before() const { return selector_.before(); }
     std::uint64_t guard_decisions() const { return review_.decisions(); }
     const std::vector<GuardEvent>& guard_history() const { return review_.guard_history(); }
+    guard::LateStretch late_stretch() const { return review_.late_stretch(); }
     // The communicator has ended.
     void forget() noexcept;
 

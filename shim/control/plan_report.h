@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,10 @@ struct PlanFacts {
     std::uint64_t shadow_bytes = 0;
     std::uint64_t guard_decisions = 0;
     std::vector<GuardEvent> guard_history;  // the first kListed of them
+    // Of the training, as the companions tell it: the mean of the latest losses under plans, and
+    // what they may be by the trend before. NaN: not known.
+    double loss = std::numeric_limits<double>::quiet_NaN();
+    double loss_expected = std::numeric_limits<double>::quiet_NaN();
     // Iteration before the plan, as measured: the median (0: unknown), and its spread.
     double before_ms = 0, before_p10_ms = 0, before_p90_ms = 0;
     std::uint64_t before_n = 0;

@@ -78,6 +78,9 @@ public:
     bool wants_tighter() const { return guard_ != nullptr && guard_->tightening(); }
     std::uint64_t decisions() const { return guard_ != nullptr ? guard_->decisions() : 0; }
     const std::vector<GuardEvent>& guard_history() const { return history_; }
+    guard::LateStretch late_stretch() const {
+        return guard_ == nullptr ? guard::LateStretch() : guard_->stretch();
+    }
     // Where the guard has asked for it, the cycle gets another plan.
     void plan_tighter(const guard::Decision& decision);
     void tightened_in_vain();

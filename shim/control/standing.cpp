@@ -57,6 +57,8 @@ void describe_plan(const Follower& follower, const Leader* leader, PlanFacts& fa
         facts.before_n = before.n;
         facts.guard_decisions = leader->guard_decisions();
         facts.guard_history = leader->guard_history();
+        facts.loss = leader->late_stretch().seen;
+        facts.loss_expected = leader->late_stretch().expected;
     }
 }
 

@@ -2,8 +2,10 @@
 #include "shim/runtime/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 
 #include "base/build_version.h"
 #include "base/json_writer.h"
@@ -147,6 +149,8 @@ struct Plans {
     double updates = 1;       // the fewest
     double predicted_ms = 0;  // the longest
     double before_ms = 0;
+    double loss = std::numeric_limits<double>::quiet_NaN();  // of one that tells it
+    double loss_expected = 0;
 };
 
 Plans sum_of(const std::vector<PlanFacts>& plans) {
@@ -158,6 +162,10 @@ Plans sum_of(const std::vector<PlanFacts>& plans) {
         sum.bytes += plan.launched_bytes;
         sum.dropped += plan.dropped;
         sum.decisions += plan.guard_decisions;
+        if (std::isfinite(plan.loss) && std::isfinite(plan.loss_expected)) {
+            sum.loss = plan.loss;
+            sum.loss_expected = plan.loss_expected;
+        }
         sum.before_ms = std::max(sum.before_ms, plan.before_ms);
         if (plan.state == "running") {
             ++sum.in_force;
@@ -193,6 +201,12 @@ void plans(Exposition& out, const std::vector<PlanFacts>& all) {
     out.counter("deft_guard_decisions_total",
                 "Times that the accuracy guard tightened or ended a plan; on the leader's rank",
                 sum.decisions);
+    if (std::isfinite(sum.loss)) {
+        out.gauge("deft_guard_loss",
+                  "Mean of the job's latest losses under plans; on the leader's rank", sum.loss);
+        out.gauge("deft_guard_loss_expected",
+                  "What that loss may be by its trend without plans, at most", sum.loss_expected);
+    }
 }
 
 void iterations(Exposition& out, const Track* track) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/link_stats.h"
+#include "shim/runtime/metrics.h"
 
 namespace deft {
 namespace {
@@ -107,6 +108,19 @@ TEST(JobLine, SaysWhatThePlanInForceBrought) {
               std::string::npos)
         << line;
     EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(Metrics, TellTheLossWhereItIsKnown) {
+    PlanFacts plan;
+    EXPECT_EQ(metrics_text(facts_with(plan), nullptr, {}).find("deft_guard_loss"),
+              std::string::npos);
+    plan.loss = 2.5;
+    plan.loss_expected = 2.25;
+    const std::string text = metrics_text(facts_with(plan), nullptr, {});
+    EXPECT_NE(text.find("# TYPE deft_guard_loss gauge\ndeft_guard_loss{"), std::string::npos);
+    EXPECT_NE(text.find("} 2.5\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("# TYPE deft_guard_loss_expected gauge\n"), std::string::npos);
+    EXPECT_NE(text.find("} 2.25\n"), std::string::npos) << text;
 }
 
 }  // namespace
