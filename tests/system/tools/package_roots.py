@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages in whole distributions: each is put in, used, run in a job of two hosts, and taken
-away; nothing is left. The wheel is not among them: it goes into a virtual environment.
+away; nothing is left. The wheel goes into a virtual environment, as distributions ask for, by this
+machine's pip.
 
 Roots are those that the suite `roots` has fetched, and those of PACKAGE_TEST_ROOTS=FOLDER:FOLDER.
 PACKAGE_TEST_TIMES=1 prints how long each step takes.
 """
+import importlib.util
 import io
 import json
 import os
@@ -166,11 +168,42 @@ class Image(Package):
         root.must("rm", "-r", "/opt/deft")
 
 
+class Wheel(Package):
+    folder = "/opt/venv"
+    bin, lib = folder + "/bin", folder + "/lib"
+    pip = ("env", "PYTHONPATH=/opt/pip", folder + "/bin/python", "-m", "pip",
+           "--disable-pip-version-check", "--no-cache-dir")
+
+    def why_not(self, root):
+        if importlib.util.find_spec("pip") is None:
+            return "no pip here"
+        result = root.run("python3", "-m", "venv", "--without-pip", self.folder)
+        root.must("rm", "-rf", self.folder)
+        return result.stderr if result.returncode != 0 else None
+
+    def put(self, root):
+        """Roots have no pip, and no network to fetch one."""
+        pip = pathlib.Path(importlib.util.find_spec("pip").origin).parent
+        shutil.copytree(pip, root.folder / "opt/pip/pip", dirs_exist_ok=True)
+        root.must("python3", "-m", "venv", "--without-pip", self.folder)
+        wheel = the("*.whl")
+        root.give(wheel, wheel.name)
+        root.must(*self.pip, "install", "--no-index", "--force-reinstall", f"/{wheel.name}")
+
+    def take(self, root):
+        root.must(*self.pip, "uninstall", "-y", "deft")
+        # pip leaves folders of data behind, and no file.
+        left = [path for path in (root.folder / self.folder[1:]).rglob("*deft*")
+                if not path.is_dir()]
+        root.test.assertEqual(left, [])
+        root.must("rm", "-r", self.folder, "/opt/pip")
+
+
 @unittest.skipUnless(os.geteuid() == 0 and ROOTS, "not root, or no roots (suite roots)")
 class Distributions(unittest.TestCase):
     def test_packages(self):
         for folder in ROOTS:
-            for kind in (Deb, Rpm, Tarball, Image):
+            for kind in (Deb, Rpm, Tarball, Image, Wheel):
                 with self.subTest(root=folder.name, package=kind.__name__):
                     self.package_in(Root(folder, self), kind())
 
