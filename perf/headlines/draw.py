@@ -80,7 +80,7 @@ def plot(model, links, curves, points):
     return "".join(parts)
 
 
-def main():
+def drawing():
     plots, points = simulated(), measured()
     models = list(dict.fromkeys(model for model, _ in plots))
     width = LEFT + 2 * (WIDE + GAP)
@@ -98,12 +98,15 @@ def main():
                      f'<text x="{x + 30}" y="{y}">{html.escape(name)}</text>')
     title = "Speed-up over the job as it is, against coverage rate of the first link"
     note = "lines: simulated, ideal links; points: measured, perf/policies (second link 2 to 1)"
-    text = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 50}" '
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{at + 50}" '
             f'viewBox="0 0 {width} {at + 50}" font-family="sans-serif" font-size="12" role="img">'
             f"<title>{title}</title><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
             f'<text x="{LEFT}" y="20" font-size="14" font-weight="bold">{title}</text>'
             f'<text x="{LEFT}" y="36">{note}</text>' + "\n".join(parts) + "</svg>\n")
-    (HERE / "policies.svg").write_text(text, encoding="utf-8")
+
+
+def main():
+    (HERE / "policies.svg").write_text(drawing(), encoding="utf-8")
 
 
 if __name__ == "__main__":
