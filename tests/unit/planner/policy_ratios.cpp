@@ -7,6 +7,7 @@
 #include "planner/solver/closed_forms.h"
 #include "planner/solver/packing.h"
 #include "tests/unit/planner/brute_force.h"
+#include "tests/unit/planner/brute_force_order.h"
 #include "tests/unit/planner/brute_force_periods.h"
 #include "tests/unit/planner/random_cases.h"
 
@@ -83,6 +84,49 @@ void one_link_policies(std::vector<PolicyRatio>& all) {
                            seconds("bytescheduler", profile, fabric)}));
     }
     all.insert(all.end(), {mg, phase, us, layers, byte, ideal, dear, best});
+}
+
+// Partitions halved down to the least piece, as whoever tunes them would; the next is decided on when
+// the link is free.
+double tuned_bytescheduler(const Profile& profile, const Fabric& fabric) {
+    Options options;
+    options.credit_bytes = 1;
+    double best = INFINITY;
+    for (options.partition_bytes = profile.bytes(); options.partition_bytes >= options.least_piece;
+         options.partition_bytes /= 2) {
+        best = std::min(best, seconds("bytescheduler", profile, fabric, options));
+    }
+    return best;
+}
+
+// Small enough for every order of messages, start-ups counted.
+void ordered_policies(std::vector<PolicyRatio>& all) {
+    constexpr std::uint32_t kParts = 3;
+    const std::string reference = "every order of messages of thirds of buckets, with start-ups";
+    PolicyRatio us{"us-byte", reference};
+    PolicyRatio byte{"bytescheduler", reference};
+    PolicyRatio tuned{"bytescheduler, tuned", reference};
+    PolicyRatio layers{"wfbp", reference};
+    PolicyRatio best{"best, layers wait", reference};
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        std::mt19937_64 random(6000 + seed);
+        const Profile profile =
+            random_profile(random, 3 + static_cast<std::uint32_t>(random() % 2));
+        const Fabric fabric = one_link_for(random, profile);
+        const double optimum = EveryOrder(profile, fabric.links[0], kParts).seconds();
+        us.add(seconds("us-byte", profile, fabric) / optimum);
+        byte.add(seconds("bytescheduler", profile, fabric) / optimum);
+        tuned.add(tuned_bytescheduler(profile, fabric) / optimum);
+        layers.add(seconds("wfbp", profile, fabric) / optimum);
+        Options now;
+        now.barrier = Barrier::Layer;
+        now.max_delay = 0;
+        now.max_merge = 1;
+        now.noise = 0;
+        now.halves = false;
+        best.add(seconds("best", profile, fabric, now) / optimum);
+    }
+    all.insert(all.end(), {us, byte, tuned, layers, best});
 }
 
 void many_link_policies(std::vector<PolicyRatio>& all) {
@@ -254,6 +298,7 @@ void PolicyRatio::add(double ratio) {
 std::vector<PolicyRatio> policy_ratios() {
     std::vector<PolicyRatio> all;
     one_link_policies(all);
+    ordered_policies(all);
     many_link_policies(all);
     fewest_link_policy(all);
     knapsacks(all);

@@ -72,6 +72,16 @@ TEST(PolicyRatios, TheRestStaysNearItsOptimum) {
     EXPECT_LE(ratio("deft, one knapsack", "every packing (value: theirs over ours)").mean, 1.02);
 }
 
+// Start-ups counted: what is lost to the best order is not theirs.
+TEST(PolicyRatios, LayersThatWaitForTheirOwnAreNearTheBestOrder) {
+    const std::string order = "every order of messages of thirds of buckets, with start-ups";
+    EXPECT_GE(ratio("us-byte", order).cases, 100U);
+    EXPECT_LE(ratio("us-byte", order).mean, 1.1);
+    EXPECT_LE(ratio("bytescheduler, tuned", order).mean, 1.1);
+    EXPECT_LT(ratio("bytescheduler, tuned", order).mean, ratio("bytescheduler", order).mean);
+    EXPECT_LE(ratio("best, layers wait", order).mean, 1.03);
+}
+
 // What the exhaustive searches find can be found: a reference below the bound would flatter nobody.
 TEST(PolicyRatios, NothingBeatsItsReference) {
     for (const PolicyRatio& one : testing::policy_ratios()) {
