@@ -26,7 +26,7 @@ Link tree_link(std::string name, std::uint32_t ranks, double hop, double rate) {
 }
 
 Link nccl_link(std::string name, std::uint32_t ranks, std::uint32_t per_node, double inner,
-               double outer, double rate) {
+               double outer, double rate, double summed) {
     constexpr double kTreeRate = 0.92;
     const double n = std::max(2U, ranks);
     const double local = std::min(std::max(1U, per_node), std::max(2U, ranks));
@@ -41,6 +41,10 @@ Link nccl_link(std::string name, std::uint32_t ranks, std::uint32_t per_node, do
         link.cost.algorithms.push_back(
             {2 * ((local - 1) * inner + std::ceil(std::log2(nodes)) * outer),
              2 / (kTreeRate * rate)});
+        if (summed > 0) {
+            link.cost.algorithms.push_back(
+                {summed + 2 * std::ceil(std::log2(nodes)) * outer, 2 / rate});
+        }
     }
     return link;
 }

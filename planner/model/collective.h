@@ -20,11 +20,14 @@ Link tree_link(std::string name, std::uint32_t ranks, double hop, double rate);
 // What NCCL does with n ranks on nodes of `per_node`: for every message the faster of
 //  - a ring through all ranks: 2(n-1) steps, of which 2 per node cross to the next one; and
 //  - from two nodes on, a tree over the nodes, with chains inside each: 2 (per_node - 1) steps
-//    inside, 2 ceil(log2 nodes) between, at a little less than a ring's rate (NCCL's own tuning
-//    takes 0.92, from memory).
-// inner, outer: seconds per step inside a node and between nodes; rate: as above.
+//    inside, 2 ceil(log2 nodes) between, at a little less than a ring's rate (0.92: NCCL's own
+//    model, src/graph/tuning.cc, whose first releases took 0.9); and
+//  - where the nodes' switches add (NVLink SHARP), a hierarchy: sums inside every node in one step,
+//    trees between nodes, at a ring's rate (NCCL's NVLSTree).
+// inner, outer: seconds per step inside a node and between nodes; rate: as above; summed: seconds
+// that switches take for a sum and its way back, 0: they do not add.
 Link nccl_link(std::string name, std::uint32_t ranks, std::uint32_t per_node, double inner,
-               double outer, double rate);
+               double outer, double rate, double summed = 0);
 
 // Reduce-scatter inside each node, all-reduce between nodes (one ring per local rank, sharing the
 // node's uplink), all-gather inside. Three hops: the node's own links are one resource crossed

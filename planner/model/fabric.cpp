@@ -310,6 +310,12 @@ Fabric Fabric::merged() const {
         if (!link.beyond.empty()) {
             all.beyond += (all.beyond.empty() ? "" : "; ") + link.name + " " + link.beyond;
         }
+        if (link.most_bytes > 0) {  // of the part that it gets of a large message
+            const double part = link.best_rate() / best_rate();
+            all.least_bytes = std::max(all.least_bytes, link.least_bytes / part);
+            all.most_bytes =
+                std::min(all.most_bytes > 0 ? all.most_bytes : INFINITY, link.most_bytes / part);
+        }
         all.compute_slowdown = std::max(all.compute_slowdown, link.compute_slowdown);
         all.overlap_penalty = std::max(all.overlap_penalty, link.overlap_penalty);
     }

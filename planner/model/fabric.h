@@ -69,6 +69,8 @@ struct Link {
     std::string group;            // contention group; empty: shares nothing
     std::string source;           // where the rate comes from
     std::string beyond;           // not empty: it is used where nobody measured it, and how
+    double least_bytes = 0;       // messages whose times were measured; 0, 0: nobody says
+    double most_bytes = 0;
 
     bool operator==(const Link&) const = default;
 

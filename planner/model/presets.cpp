@@ -17,6 +17,15 @@ constexpr const char* kEfa =
 constexpr const char* kNdr = "nccl-tests on two nodes of one H100 (NVIDIA/nccl-tests issue 232)";
 constexpr const char* kA100 =
     "nccl-tests on one node of 8 A100 with NVLink (ml-engineering network benchmarks)";
+constexpr const char* kHdr =
+    "nccl-tests on two nodes of 8 A100 with four 200 Gb/s HDR ports each: 91 GB/s at 1 to 8 GiB "
+    "(NVIDIA/nccl-tests issue 100); on three: 84.8 GB/s on average over 1 to 128 MiB, 96 at most "
+    "(issue 119); steps: NCCL's own model (src/graph/tuning.cc)";
+constexpr const char* kNdrNodes =
+    "nccl-tests on two nodes of 8 GPUs with NVLink SHARP and eight 400 Gb/s NDR ports each, 1 to "
+    "512 MiB (NVIDIA/nccl issue 1244); on 248 nodes of 8 H200: 350 GB/s at 512 MiB (nccl-tests "
+    "issue 283); steps between nodes: nccl-tests issue 232, inside: NCCL's own model "
+    "(src/graph/tuning.cc)";
 constexpr const char* kH200 = "nccl-tests on one node of 8 H200 with NVSwitch (ml-engineering)";
 
 // Microseconds at sizes from 32 KiB.
@@ -42,26 +51,47 @@ const CostPoint kH200Points[] = {
 }  // namespace
 
 const std::vector<LinkPreset>& link_presets() {
+    constexpr double kKiB = 1 << 10;
+    constexpr double kMiB = 1 << 20;
+    constexpr double kGiB = 1 << 30;
     static const std::vector<LinkPreset> kPresets = {
-        {"10GbE", 8, 32, 4, "1.16 GB/s per rank ring over TCP: ddl-benchmarks, 1.11-1.22 GB/s"},
-        {"10GbE-gloo", 8, 32, 4,
+        // The fit's messages: the tensors of ResNet-50 and BERT-Base one by one, and all in one.
+        {"10GbE", 8, 32, 4, 256, 440e6,
+         "1.16 GB/s per rank ring over TCP: ddl-benchmarks, 1.11-1.22 GB/s"},
+        {"10GbE-gloo", 8, 32, 4, 256, 440e6,
          "10GbE slowed by 1.65: the second link of the DeFT paper (from memory)"},
-        {"100Gb-IB", 8, 32, 4,
+        {"100Gb-IB", 8, 32, 4, 256, 440e6,
          "4.5 GB/s per rank ring: ddl-benchmarks, 4.45-6.3 GB/s, bound inside the node"},
-        {"56Gb-IB", 8, 64, 4, "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
-        {"100Gb-NIC", 32, 32, 8,
+        {"56Gb-IB", 8, 64, 4, 0, 0, "start-up and rate stored in dear_pytorch for 8 to 64 GPUs"},
+        {"100Gb-NIC", 32, 32, 8, kGiB, kGiB,
          "7.4 GB/s per 100 Gb/s EFA NIC: a quarter of what 4 p4d nodes reached with four"},
-        {"4x100Gb-EFA", 32, 32, 8,
+        {"4x100Gb-EFA", 32, 32, 8, kGiB, kGiB,
          "29.6 GB/s bus rate: nccl-tests, 1 GiB on 4 p4d nodes (NVIDIA/nccl issue 527)"},
-        {"400Gb-IB", 2, 2, 1,
+        {"400Gb-IB", 2, 2, 1, 2 * kMiB, 32 * kMiB,
          "41 GB/s bus rate: nccl-tests, 32 MiB, one H100 a node (NVIDIA/nccl-tests issue 232)"},
-        {"nvlink-a100", 8, 8, 8, "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
-        {"nvlink-h200", 8, 8, 8, "8 H200: measured curve, 1 MiB to 16 GiB"},
+        {"a100-4x200Gb-IB", 16, 24, 8, kMiB, 8 * kGiB,
+         "nodes of 8 A100 with NVLink: 94 GB/s bus rate, 2 and 3 nodes (nccl-tests issues 100, "
+         "119)"},
+        {"h100-8x400Gb-IB", 16, 1984, 8, kMiB, 512 * kMiB,
+         "nodes of 8 H100 with NVLink: 350 GB/s bus rate, 2 and 248 nodes (nccl issue 1244, "
+         "nccl-tests issue 283)"},
+        {"nvlink-a100", 8, 8, 8, 32 * kKiB, 2 * kGiB,
+         "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
+        {"nvlink-h200", 8, 8, 8, kMiB, 16 * kGiB, "8 H200: measured curve, 1 MiB to 16 GiB"},
     };
     return kPresets;
 }
 
 namespace {
+
+template <std::size_t n>
+Link curve(const std::string& label, const CostPoint (&points)[n], const char* source) {
+    Link link;
+    link.name = label;
+    link.cost.points.assign(std::begin(points), std::end(points));
+    link.source = source;
+    return link;
+}
 
 Link measured_link(const std::string& label, std::uint32_t ranks, std::uint32_t per_node) {
     const std::string_view name = label;
@@ -107,16 +137,22 @@ Link measured_link(const std::string& label, std::uint32_t ranks, std::uint32_t 
         link.source = kNdr;
         return link;
     }
-    if (name == "nvlink-a100" || name == "nvlink-h200") {
-        Link link;
-        link.name = label;
-        if (name == "nvlink-a100") {
-            link.cost.points.assign(std::begin(kA100Points), std::end(kA100Points));
-            link.source = kA100;
-        } else {
-            link.cost.points.assign(std::begin(kH200Points), std::end(kH200Points));
-            link.source = kH200;
-        }
+    const bool alone = ranks <= per_node;  // on one node
+    if (name == "nvlink-a100" || (name == "a100-4x200Gb-IB" && alone)) {
+        return curve(label, kA100Points, kA100);
+    }
+    if (name == "nvlink-h200" || (name == "h100-8x400Gb-IB" && alone)) {
+        return curve(label, kH200Points, kH200);
+    }
+    if (name == "a100-4x200Gb-IB") {
+        Link link = nccl_link(label, ranks, per_node, 4e-6, 14e-6, 94e9);
+        link.source = kHdr;
+        return link;
+    }
+    if (name == "h100-8x400Gb-IB") {
+        // Two nodes take 115 us for what moves next to nothing of a rate: 65 us less two steps.
+        Link link = nccl_link(label, ranks, per_node, 4e-6, 25e-6, 350e9, 65e-6);
+        link.source = kNdrNodes;
         return link;
     }
     throw std::invalid_argument("no link is called \"" + label + "\"");
@@ -132,7 +168,12 @@ Link preset_link(std::string_view name, std::uint32_t ranks) {
             continue;
         }
         Link link = measured_link(label, ranks, preset.per_node);
-        if (ranks < preset.least_ranks || ranks > preset.most_ranks) {
+        const bool curve = !link.cost.points.empty();
+        link.least_bytes = curve ? link.cost.points.front().bytes : preset.least_bytes;
+        link.most_bytes = curve ? link.cost.points.back().bytes : preset.most_bytes;
+        // A preset of nodes with a curve of their own was measured on one node too, with all of it.
+        const bool node = curve && ranks == preset.per_node;
+        if (!node && (ranks < preset.least_ranks || ranks > preset.most_ranks)) {
             const std::string from = std::to_string(preset.least_ranks);
             const std::string to = std::to_string(preset.most_ranks);
             link.beyond = "measured with " + (from == to ? from : from + " to " + to) +

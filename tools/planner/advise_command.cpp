@@ -11,6 +11,7 @@
 #include "tools/planner/curve.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
+#include "tools/planner/validity.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -104,11 +105,13 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
 }
 
 // Links that are used where nobody measured them, by name.
-nlohmann::json beyond_of(const planner::Fabric& fabric) {
+nlohmann::json beyond_of(const Advised& one) {
     nlohmann::json links = nlohmann::json::object();
-    for (const planner::Link& link : fabric.links) {
-        if (!link.beyond.empty()) {
-            links[link.name] = link.beyond;
+    const std::vector<MessageSizes> messages = messages_of(one.profile, one.fabric);
+    for (std::size_t i = 0; i < one.fabric.links.size(); ++i) {
+        const std::string beyond = beyond_of(one.fabric.links[i], messages[i]);
+        if (!beyond.empty()) {
+            links[one.fabric.links[i].name] = beyond;
         }
     }
     return links;
@@ -117,7 +120,7 @@ nlohmann::json beyond_of(const planner::Fabric& fabric) {
 nlohmann::json to_json(const Advised& one) {
     const Advice& advice = one.advice;
     return {
-        {"beyond", beyond_of(one.fabric)},
+        {"beyond", beyond_of(one)},
         {"input", one.input},
         {"verdict", advice.verdict},
         {"nothing_to_gain", advice.nothing_to_gain},
@@ -207,7 +210,7 @@ std::string body(const Advised& one, const planner::Options& with) {
     text +=
         "  bounds and gains are of the iteration's time; late and merged gradients need more "
         "iterations\n";
-    text += beyond_text(one.fabric, "  ");
+    text += beyond_text(one.fabric, messages_of(one.profile, one.fabric), "  ");
     for (const std::string& note : advice.notes) {
         text += "  note: " + note + "\n";
     }
@@ -223,18 +226,28 @@ std::string body(const Advised& one, const planner::Options& with) {
     return text;
 }
 
-// One verdict for all ranks of the group: that of the one in the middle by iteration time.
-std::string text_of(const Group& group, const planner::Options& with) {
-    std::vector<const Advised*> by_time;
-    std::vector<std::int64_t> ranks;
+std::vector<const Advised*> by_time(const Group& group) {
+    std::vector<const Advised*> sorted;
     for (const Advised& one : group) {
-        by_time.push_back(&one);
-        ranks.push_back(one.rank);
+        sorted.push_back(&one);
     }
-    std::stable_sort(by_time.begin(), by_time.end(), [](const Advised* a, const Advised* b) {
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Advised* a, const Advised* b) {
         return a->advice.measured < b->advice.measured;
     });
-    const Advised& middle = *by_time[(by_time.size() - 1) / 2];
+    return sorted;
+}
+
+const Advised& middle_of(const Group& group) {
+    return *by_time(group)[(group.size() - 1) / 2];
+}
+
+// One verdict for all ranks of the group: that of the one in the middle by iteration time.
+std::string text_of(const Group& group, const planner::Options& with) {
+    std::vector<std::int64_t> ranks;
+    for (const Advised& one : group) {
+        ranks.push_back(one.rank);
+    }
+    const Advised& middle = middle_of(group);
     if (group.size() == 1) {
         return fmt::format("{}: {}\n", printable(middle.input), middle.advice.verdict) +
                body(middle, with);
@@ -243,41 +256,48 @@ std::string text_of(const Group& group, const planner::Options& with) {
                "ranks {}: {}\n  of rank {} ({}), in the middle of {} ranks that agree: {:.3f} to "
                "{:.3f} ms per iteration\n",
                ranges(ranks), middle.advice.verdict, middle.rank, printable(middle.input),
-               group.size(), by_time.front()->advice.measured * 1e3,
-               by_time.back()->advice.measured * 1e3) +
+               group.size(), by_time(group).front()->advice.measured * 1e3,
+               by_time(group).back()->advice.measured * 1e3) +
            body(middle, with);
 }
-
-}  // namespace
-
-namespace {
 
 BenefitPicture picture_of(const Advised& one, const planner::Options& with) {
     return {one.profile.name.empty() ? one.input : one.profile.name, one.benefit.bounds,
             one.benefit.here, one.benefit.curve, static_cast<double>(with.max_merge)};
 }
 
+// A curve for each job: of several ranks of one, that of the rank in the middle.
+std::string write_curves(const std::vector<Group>& groups, const PlannerOptions& options) {
+    std::string text;
+    std::vector<BenefitPicture> pictures;
+    for (const Group& group : groups) {
+        const Advised& one = middle_of(group);
+        pictures.push_back(picture_of(one, options.options()));
+        const std::string from =
+            options.inputs.size() > 1 ? " (" + printable(one.input) + ")" : std::string();
+        text += fmt::format("{}{}:\n", printable(pictures.back().title), from) +
+                benefit_table(pictures.back());
+        pictures.back().title += from;
+    }
+    if (!options.svg.empty()) {
+        write_file(options.svg, benefit_svg(pictures));
+    }
+    return text;
+}
+
 }  // namespace
 
 int advise_command(const PlannerOptions& options) {
-    std::string curves;
     nlohmann::json all = nlohmann::json::array();
     std::vector<Group> groups;
     for (const std::string& input : options.inputs) {
         Advised one = advise_on(options, input);
-        if (options.curve && curves.empty()) {
-            const BenefitPicture picture = picture_of(one, options.options());
-            curves = fmt::format("{}:\n", printable(picture.title)) + benefit_table(picture);
-            if (!options.svg.empty()) {
-                write_file(options.svg, benefit_svg(picture));
-            }
-        }
         if (options.json) {
             all.push_back(to_json(one));
-        } else {
-            add_to(groups, std::move(one));
         }
+        add_to(groups, std::move(one));
     }
+    const std::string curves = options.curve ? write_curves(groups, options) : "";
     if (options.json) {
         return print(all.dump(1) + "\n");
     }

@@ -104,17 +104,6 @@ std::string policy_text(const planner::Plan& plan) {
     return mode_too ? plan.policy + " (paper)" : plan.policy;
 }
 
-std::string beyond_text(const planner::Fabric& fabric, const char* indent) {
-    std::string text;
-    for (const planner::Link& link : fabric.links) {
-        if (!link.beyond.empty()) {
-            text += fmt::format("{}beyond its measurements: {} ({}); its times are extrapolated\n",
-                                indent, printable(link.name), link.beyond);
-        }
-    }
-    return text;
-}
-
 void write_file(const std::string& path, const std::string& text) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
                                                                &std::fclose);

@@ -89,9 +89,6 @@ std::string verdict_text(const planner::Prediction& predicted);
 // the policy's name: the mode does something else.
 std::string policy_text(const planner::Plan& plan);
 
-// A line for each link that is used where nobody measured it: what the figures are then worth.
-std::string beyond_text(const planner::Fabric& fabric, const char* indent = "");
-
 // Writes --svg and --trace where asked. Throws InputError.
 void write_pictures(const PlannerOptions& options, const std::vector<Timeline>& timelines);
 void write_file(const std::string& path, const std::string& text);

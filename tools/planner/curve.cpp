@@ -64,47 +64,8 @@ std::string curve(const Axes& axes, const std::vector<BenefitPoint>& points, con
     return fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>\n", line.look, places);
 }
 
-}  // namespace
-
-std::string benefit_table(const BenefitPicture& picture) {
-    const BenefitPoint& here = picture.here;
-    std::string text = fmt::format(
-        "  you are here: compute is {:.2f} times the communication (ideal links: no start-ups)\n",
-        here.ratio);
-    const double ideal = here.as_is;
-    const auto part = [&](const char* what, const char* who, double seconds) {
-        text += fmt::format("  {:<34} {:>9.3f} ms {:>5.1f} %  {}\n", what, seconds * 1e3,
-                            ideal > 0 ? 100 * seconds / ideal : 0, who);
-    };
-    part("iteration as it is", "", ideal);
-    part("- striping over all links", "the plugin", here.as_is - here.striped);
-    part("- layers wait for themselves", "mode exact, DEFT_LAYERWISE=auto",
-         here.striped - here.layered);
-    part("- updates one iteration late", "mode deft", here.layered - here.late);
-    part(fmt::format("- {:.0f} iterations per update", picture.max_merge).c_str(),
-         "mode deft, fewer updates", here.late - here.merged);
-    part("- still on the links", "nobody, with these links and caps", here.merged - here.compute);
-    part("compute", "nobody", here.compute);
-    text += fmt::format(
-        "  bounds over no overlap: {:.2f}x for three resources, {:.2f}x for compute and one link; "
-        "ordering over overlap: {:.2f}x\n",
-        picture.bounds.three_resources, picture.bounds.order, picture.bounds.over_overlap);
-    text += fmt::format("  {:>8}", "ratio");
-    for (const Line& line : kLines) {
-        text += fmt::format(" {:>22}", line.name);
-    }
-    text += "  (speed-up over no overlap)\n";
-    for (const BenefitPoint& point : picture.curve) {
-        text += fmt::format("  {:>8.3f}", point.ratio);
-        for (const Line& line : kLines) {
-            text += fmt::format(" {:>22.3f}", point.no_overlap / (point.*line.seconds));
-        }
-        text += "\n";
-    }
-    return text;
-}
-
-std::string benefit_svg(const BenefitPicture& picture) {
+// What is inside the drawing of one job, and how high it is.
+std::pair<std::string, double> drawn(const BenefitPicture& picture) {
     Axes axes;
     for (const BenefitPoint& point : picture.curve) {
         for (const Line& line : kLines) {
@@ -164,7 +125,61 @@ std::string benefit_svg(const BenefitPicture& picture) {
         inside += picture::text(y, fmt::format("{:.2f}x: {}", gain, name), "soft");
         y += 18;
     }
-    return picture::drawing(y, picture.title, kSentence, inside);
+    return {std::move(inside), y};
+}
+
+}  // namespace
+
+std::string benefit_table(const BenefitPicture& picture) {
+    const BenefitPoint& here = picture.here;
+    std::string text = fmt::format(
+        "  you are here: compute is {:.2f} times the communication (ideal links: no start-ups)\n",
+        here.ratio);
+    const double ideal = here.as_is;
+    const auto part = [&](const char* what, const char* who, double seconds) {
+        text += fmt::format("  {:<34} {:>9.3f} ms {:>5.1f} %  {}\n", what, seconds * 1e3,
+                            ideal > 0 ? 100 * seconds / ideal : 0, who);
+    };
+    part("iteration as it is", "", ideal);
+    part("- striping over all links", "the plugin", here.as_is - here.striped);
+    part("- layers wait for themselves", "mode exact, DEFT_LAYERWISE=auto",
+         here.striped - here.layered);
+    part("- updates one iteration late", "mode deft", here.layered - here.late);
+    part(fmt::format("- {:.0f} iterations per update", picture.max_merge).c_str(),
+         "mode deft, fewer updates", here.late - here.merged);
+    part("- still on the links", "nobody, with these links and caps", here.merged - here.compute);
+    part("compute", "nobody", here.compute);
+    text += fmt::format(
+        "  bounds over no overlap: {:.2f}x for three resources, {:.2f}x for compute and one link; "
+        "ordering over overlap: {:.2f}x\n",
+        picture.bounds.three_resources, picture.bounds.order, picture.bounds.over_overlap);
+    text += fmt::format("  {:>8}", "ratio");
+    for (const Line& line : kLines) {
+        text += fmt::format(" {:>22}", line.name);
+    }
+    text += "  (speed-up over no overlap)\n";
+    for (const BenefitPoint& point : picture.curve) {
+        text += fmt::format("  {:>8.3f}", point.ratio);
+        for (const Line& line : kLines) {
+            text += fmt::format(" {:>22.3f}", point.no_overlap / (point.*line.seconds));
+        }
+        text += "\n";
+    }
+    return text;
+}
+
+std::string benefit_svg(const std::vector<BenefitPicture>& pictures) {
+    std::string all;
+    std::string title;
+    double height = 0;
+    for (const BenefitPicture& picture : pictures) {
+        const auto [inside, own] = drawn(picture);
+        all += fmt::format("<svg y=\"{:.0f}\" width=\"100%\" height=\"{:.0f}\">\n{}</svg>\n",
+                           height, own, inside);
+        title += (title.empty() ? "" : ", ") + picture.title;
+        height += own;
+    }
+    return picture::drawing(height, title, kSentence, all);
 }
 
 }  // namespace deft::tools

@@ -20,6 +20,7 @@ struct BenefitPicture {
 
 // Where this job stands, its gain split into what deft can give and what nobody can, the curve.
 std::string benefit_table(const BenefitPicture& picture);
-std::string benefit_svg(const BenefitPicture& picture);
+// Below each other in one drawing.
+std::string benefit_svg(const std::vector<BenefitPicture>& pictures);
 
 }  // namespace deft::tools

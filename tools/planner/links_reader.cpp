@@ -143,6 +143,8 @@ Link link_from(const Field& from, std::uint32_t ranks) {
         if (link.cost.points.empty()) {
             points.fail("there is none");
         }
+        link.least_bytes = link.cost.points.front().bytes;
+        link.most_bytes = link.cost.points.back().bytes;
     } else {
         link.cost.alpha = from.number_or("alpha_s", 0, 0, kDay);
         link.cost.beta = from["beta_s_per_byte"].number(1e-18, 1);
@@ -231,7 +233,9 @@ Fabric read_links(const std::string& what, std::uint32_t ranks) {
     for (std::size_t from = 0; from <= what.size();) {
         const auto end = std::min(what.find_first_of(",+", from), what.size());
         std::string name = what.substr(from, end - from);
-        const std::size_t times = take_times(name);
+        // Some presets' own names begin with a number.
+        const bool named = !preset_named(name).empty();
+        const std::size_t times = named ? 1 : take_times(name);
         const std::string label = preset_named(name);
         if (label.empty()) {
             throw InputError(

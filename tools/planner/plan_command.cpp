@@ -11,6 +11,7 @@
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
+#include "tools/planner/validity.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -32,7 +33,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         "updates per iteration {:.3f}, latest {} and oldest {} iterations late, {} merged, "
         "{:.0f} % of the bytes late; an iteration is worth {:.3f} synchronous ones\n",
         p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late, p.progress);
-    text += beyond_text(fabric);
+    text += beyond_text(fabric, messages_of({&plan}, fabric));
     text += fmt::format("verdict: {}\n\n", verdict_text(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",
@@ -66,7 +67,7 @@ int check_saved(const PlannerOptions& options, const planner::Profile& profile,
                              printable(options.check), printable(plan.policy), plan.period,
                              plan.transfers.size(), plan.predicted.iteration * 1e3,
                              plan.fingerprint()) +
-                 beyond_text(fabric));
+                 beyond_text(fabric, messages_of({&plan}, fabric)));
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ int plan_command(const PlannerOptions& options) {
     write_pictures(options, {timeline});
     if (options.json) {
         // The plan's own format has no room for it.
-        const std::string beyond = beyond_text(fabric);
+        const std::string beyond = beyond_text(fabric, messages_of({&plan}, fabric));
         if (!beyond.empty()) {
             complain(beyond.substr(0, beyond.size() - 1));
         }

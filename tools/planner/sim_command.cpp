@@ -11,6 +11,7 @@
 #include "tools/planner/commands.h"
 #include "tools/planner/fields.h"
 #include "tools/planner/profile_reader.h"
+#include "tools/planner/validity.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -111,6 +112,15 @@ double coverage_rate(const Simulated& all) {
     return all.profile.compute() > 0 ? reference / all.profile.compute() : 0;
 }
 
+// Of all policies that were simulated.
+std::vector<MessageSizes> all_messages(const Simulated& all) {
+    std::vector<const planner::Plan*> plans;
+    for (const Result& result : all.results) {
+        plans.push_back(&result.plan);
+    }
+    return messages_of(plans, all.fabric);
+}
+
 nlohmann::json to_json(const Simulated& all) {
     nlohmann::json json = {{"format", "deft-sim"},
                            {"version", 1},
@@ -120,11 +130,13 @@ nlohmann::json to_json(const Simulated& all) {
     if (all.nodes > 0) {
         json["nodes"] = all.nodes;
     }
-    for (const planner::Link& link : all.fabric.links) {
+    const std::vector<MessageSizes> messages = all_messages(all);
+    for (std::size_t i = 0; i < all.fabric.links.size(); ++i) {
+        const planner::Link& link = all.fabric.links[i];
         json["links"].push_back({{"name", link.name},
                                  {"kind", link.kind},
                                  {"source", link.source},
-                                 {"beyond", link.beyond}});
+                                 {"beyond", beyond_of(link, messages[i])}});
     }
     for (const Result& result : all.results) {
         const planner::Prediction& p = result.plan.predicted;
@@ -177,7 +189,7 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
                             shown ? "" : printable(" (" + link.kind + ")"), link.best_rate() / 1e9,
                             link.source.empty() ? "" : "; ", printable(link.source));
     }
-    text += beyond_text(all.fabric);
+    text += beyond_text(all.fabric, all_messages(all));
     text += fmt::format(
         "\n{:<18} {:>12} {:>8} {:>11} {:>10} {:>8} {:>6} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
         "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "progress", "late",

@@ -86,8 +86,8 @@ void one_link_policies(std::vector<PolicyRatio>& all) {
     all.insert(all.end(), {mg, phase, us, layers, byte, ideal, dear, best});
 }
 
-// Partitions halved down to the least piece, as whoever tunes them would; the next is decided on when
-// the link is free.
+// Partitions halved down to the least piece, as whoever tunes them would; the next is decided on
+// when the link is free.
 double tuned_bytescheduler(const Profile& profile, const Fabric& fabric) {
     Options options;
     options.credit_bytes = 1;

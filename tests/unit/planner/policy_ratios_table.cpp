@@ -28,8 +28,10 @@ int main() {
         "paper\n"
         "claims 4.3 %%. `mg-wfbp` is the rule of its authors' public code, which is not optimal\n"
         "where the update waits for all; ByteScheduler's partitions are long against these small\n"
-        "jobs, and its own start-ups count here: tuned, it is nearer. Where every order of messages\n"
-        "is tried, buckets are cut in thirds at most. `deft` takes its windows one after the other: an\n"
+        "jobs, and its own start-ups count here: tuned, it is nearer. Where every order of "
+        "messages\n"
+        "is tried, buckets are cut in thirds at most. `deft` takes its windows one after the "
+        "other: an\n"
         "implementation of its own, with every packing tried, gets the same updates in 91 of "
         "100.\n");
 }

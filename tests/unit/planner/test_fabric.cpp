@@ -190,6 +190,91 @@ TEST(Presets, SayWhereNobodyMeasured) {
     EXPECT_NE(two.merged().links[0].beyond.find("10GbE measured"), std::string::npos);
 }
 
+// What nccl-tests showed, seconds per all-reduce, against the presets of nodes with NVLink inside.
+struct Row {
+    const char* preset;
+    std::uint32_t ranks;
+    double mebibytes, microseconds;
+};
+
+constexpr Row kNodes[] = {
+    // NVIDIA/nccl issue 1244, two nodes.
+    {"h100-8x400Gb-IB", 16, 1, 121.8},
+    {"h100-8x400Gb-IB", 16, 2, 129.8},
+    {"h100-8x400Gb-IB", 16, 4, 127.6},
+    {"h100-8x400Gb-IB", 16, 8, 146.5},
+    {"h100-8x400Gb-IB", 16, 16, 203.0},
+    {"h100-8x400Gb-IB", 16, 32, 298.5},
+    {"h100-8x400Gb-IB", 16, 64, 467.9},
+    {"h100-8x400Gb-IB", 16, 128, 1108.0},
+    {"h100-8x400Gb-IB", 16, 256, 2055.4},
+    {"h100-8x400Gb-IB", 16, 512, 3218.6},
+    // nccl-tests issue 283, 248 nodes: 350 GB/s times 2 (n - 1) / n.
+    {"h100-8x400Gb-IB", 1984, 512, 3066.3},
+    // nccl-tests issue 100, two nodes: 91 GB/s.
+    {"a100-4x200Gb-IB", 16, 1024, 22123},
+};
+
+TEST(Presets, OfNodesWithNvlinkInsideAreAsMeasured) {
+    double sum = 0;
+    for (const Row& row : kNodes) {
+        const double seconds = preset_link(row.preset, row.ranks).seconds(row.mebibytes * 0x1p20);
+        const double off = std::abs(std::log(seconds / (row.microseconds * 1e-6)));
+        EXPECT_LT(off, std::log(1.35)) << row.preset << ", " << row.ranks << " ranks, "
+                                       << row.mebibytes << " MiB: " << seconds * 1e6 << " us";
+        sum += off;
+    }
+    EXPECT_LT(sum / std::size(kNodes), std::log(1.12)) << std::exp(sum / std::size(kNodes));
+    // nccl-tests issue 119, three nodes, every MiB up to 128: 84.8 GB/s on average.
+    const Link three = preset_link("a100-4x200Gb-IB", 24);
+    double bus = 0;
+    for (int i = 1; i <= 128; ++i) {
+        bus += i * 0x1p20 * 2 * 23 / 24 / three.seconds(i * 0x1p20) / 128;
+    }
+    EXPECT_NEAR(bus, 84.8e9, 0.15 * 84.8e9);
+}
+
+// As NCCL chooses: by the number of ranks and the message.
+TEST(Presets, ChooseRingTreeOrHierarchy) {
+    const auto fastest = [](const Link& link, double bytes) {
+        const auto& ways = link.cost.algorithms;
+        return std::min_element(ways.begin(), ways.end(),
+                                [&](const CostLine& a, const CostLine& b) {
+                                    return a.alpha + a.beta * bytes < b.alpha + b.beta * bytes;
+                                }) -
+               ways.begin();
+    };
+    const Link two = preset_link("h100-8x400Gb-IB", 16);
+    ASSERT_EQ(two.cost.algorithms.size(), 3U);
+    EXPECT_EQ(fastest(two, 0x1p20), 1) << "a tree";
+    EXPECT_EQ(fastest(two, 0x1p26), 2) << "the hierarchy";
+    EXPECT_EQ(fastest(two, 0x1p30), 0) << "a ring";
+    EXPECT_EQ(fastest(preset_link("h100-8x400Gb-IB", 2048), 0x1p30), 2);
+    const Link a100 = preset_link("a100-4x200Gb-IB", 2048);
+    EXPECT_EQ(a100.cost.algorithms.size(), 2U) << "its switches add nothing";
+    EXPECT_EQ(fastest(a100, 0x1p28), 1);
+    EXPECT_EQ(fastest(preset_link("a100-4x200Gb-IB", 16), 0x1p28), 0);
+    // On one node there is the node's own curve.
+    EXPECT_EQ(preset_link("h100-8x400Gb-IB", 8).cost, preset_link("nvlink-h200", 8).cost);
+    EXPECT_EQ(preset_link("a100-4x200Gb-IB", 8).cost, preset_link("nvlink-a100", 8).cost);
+    EXPECT_EQ(preset_link("a100-4x200Gb-IB", 8).beyond, "");
+    EXPECT_NE(preset_link("a100-4x200Gb-IB", 9).beyond, "");
+    EXPECT_EQ(preset_link("h100-8x400Gb-IB", 1984).beyond, "");
+    EXPECT_NE(preset_link("h100-8x400Gb-IB", 1985).beyond, "");
+}
+
+TEST(Presets, SayWhichMessagesWereMeasured) {
+    const Link link = preset_link("400Gb-IB", 2);
+    EXPECT_EQ(link.least_bytes, 2 * 0x1p20);
+    EXPECT_EQ(link.most_bytes, 32 * 0x1p20);
+    Fabric two;
+    two.links = {link, link};
+    EXPECT_EQ(two.merged().links[0].least_bytes, 4 * 0x1p20) << "each gets a half";
+    EXPECT_EQ(two.merged().links[0].most_bytes, 64 * 0x1p20);
+    // The node's own curve has its own range.
+    EXPECT_EQ(preset_link("a100-4x200Gb-IB", 8).least_bytes, 32 * 0x1p10);
+}
+
 TEST(Presets, EveryOneHasARateAndASource) {
     EXPECT_GE(link_presets().size(), 5U);
     for (const LinkPreset& preset : link_presets()) {

@@ -177,6 +177,37 @@ class PlannerCommands(unittest.TestCase):
         self.assertEqual(json.loads(self.deft(*advice, "--json"))[0]["beyond"],
                          {"10GbE": "measured with 8 to 32 ranks, used for 4096"})
 
+    def test_links_say_which_messages_nobody_measured(self):
+        job = ("--profile", "model:resnet50", "--links", "400Gb-IB", "--ranks", "2")
+        self.assertNotIn("beyond", self.deft("sim", *job, "--policy", "none"))
+        job = ("--profile", "model:resnet50,layers", *job[2:], "--policy", "none")
+        self.assertIn("beyond its measurements: 400Gb-IB (measured with messages of 2 MiB to 32 "
+                      "MiB, used for 16.5 KiB to 9 MiB)", self.deft("plan", *job))
+        sim = json.loads(self.deft("sim", *job, "--json"))
+        self.assertIn("used for 16.5 KiB to 9 MiB", sim["links"][0]["beyond"])
+        advice = json.loads(self.deft("advise", "model:resnet50", "--links", "4x100Gb-EFA",
+                                      "--ranks", "32", "--json"))
+        self.assertIn("measured with messages of 1 GiB, used for",
+                      advice[0]["beyond"]["4x100Gb-EFA"])
+        links = os.path.join(self.folder.name, "points.toml")
+        with open(links, "w", encoding="utf-8") as file:
+            file.write("[[links]]\nname = 'eth'\npoints = [[1048576, 0.001], [4194304, 0.004]]\n")
+        self.assertIn("beyond its measurements: eth (measured with messages of 1 MiB to 4 MiB",
+                      self.deft("plan", "--profile", "model:resnet50", "--links", links))
+
+    def test_advise_draws_a_curve_for_each_job(self):
+        out = self.deft("advise", "model:vgg19", "model:resnet50", "--links", "10GbE", "--ranks",
+                        "16", "--curve", "--svg", "curves.svg")
+        self.assertEqual(out.count("you are here: compute is "), 2)
+        path = os.path.join(self.folder.name, "curves.svg")
+        drawn = xml.dom.minidom.parse(path)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read().count(">you are here"), 2)
+        pictures = [part for part in drawn.documentElement.childNodes if part.nodeName == "svg"]
+        heights = [float(part.getAttribute("height")) for part in pictures]
+        self.assertEqual([float(part.getAttribute("y")) for part in pictures], [0, heights[0]])
+        self.assertEqual(float(drawn.documentElement.getAttribute("height")), sum(heights))
+
     def test_plan_writes_what_it_is_asked_for(self):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
                   "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",

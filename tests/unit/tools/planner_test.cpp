@@ -260,6 +260,8 @@ TEST(Links, PresetsByNameAndUnknownOnes) {
     ASSERT_EQ(mixture.links.size(), 2U);
     EXPECT_EQ(mixture.links[0].name, "10GbE");
     EXPECT_EQ(mixture.links[1].name, "100Gb-IB");
+    EXPECT_EQ(read_links("4x100Gb-EFA", 32).links[0], planner::preset_link("4x100Gb-EFA", 32));
+    EXPECT_EQ(read_links("2x4x100Gb-EFA", 32).links.size(), 2U);
     EXPECT_EQ(read_links("56gb", 8).links[0], planner::preset_link("56Gb-IB", 8));
     for (const char* unknown : {"", "10GbE,", "10GbE++56Gb", "1GbE", "1", "nvlink", "links.conf"}) {
         EXPECT_THAT(complaint_of([&] { read_links(unknown, 8); }),
