@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "planner/model/progress.h"
 #include "planner/policies/builder.h"
@@ -361,13 +363,14 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     if (open() && options.max_merge > 1 && !options.complete_generations) {
         choice.offer(plan_covap(profile, fabric, drafts));
     }
-    if (open() && options.max_delay > 0) {
-        offer_deft(profile, fabric, drafts, choice);
-        // Its knapsacks fall differently under other caps: wider ones must not lose what equal ones
-        // gain.
-        const std::uint32_t both = std::min(options.max_delay, options.max_merge);
-        if (both > 1 && options.max_delay != options.max_merge && open()) {
-            drafts.max_delay = drafts.max_merge = both;
+    // DeFT's knapsacks fall differently under other caps: wider ones must not lose what narrower
+    // ones gain.
+    const std::uint32_t both = std::min(options.max_delay, options.max_merge);
+    const std::pair<std::uint32_t, std::uint32_t> caps[] = {
+        {options.max_delay, options.max_merge}, {both, both}, {1, options.max_merge}, {1, 1}};
+    for (std::size_t i = 0; i < std::size(caps) && open() && options.max_delay > 0; ++i) {
+        if (std::find(caps, caps + i, caps[i]) == caps + i) {
+            std::tie(drafts.max_delay, drafts.max_merge) = caps[i];
             offer_deft(profile, fabric, drafts, choice);
         }
     }

@@ -230,9 +230,13 @@ RC_GTEST_PROP(Property, NoPlanIsFasterThanItsFloor, ()) {
 RC_GTEST_PROP(Property, WiderCapsNeverSlowBestDown, ()) {
     Case one = draw();
     one.options.noise = 0;
-    one.options.objective = Objective::IterationTime;
+    one.options.objective = *rc::gen::element(Objective::IterationTime, Objective::Progress);
+    one.options.noise_scale = *rc::gen::element(0.0, 1.0, 9.0, 100.0);
+    one.options.age_price = *rc::gen::element(0.0, 0.15, 0.4, 2.0);
+    one.options.complete_generations = *rc::gen::arbitrary<bool>().as("whole updates");
     const auto best = [&] {
-        return make_plan("best", one.profile, one.fabric, one.options).predicted.iteration;
+        return seconds_that_count(make_plan("best", one.profile, one.fabric, one.options),
+                                  one.options);
     };
     const double before = best();
     ++one.options.max_merge;
