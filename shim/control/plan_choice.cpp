@@ -188,6 +188,16 @@ Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
     return finer || (as_it_is && (settings.trial || !settings.policy.empty())) ? tuned : best;
 }
 
+// DeFT's own two queues. They send whole generations, all of them late: no network waits for
+// another in a hook.
+Plan queues(const Profile& profile, const Fabric& fabric, Options options,
+            const Settings& settings) {
+    options.max_delay = settings.forced_delay;
+    options.max_merge = settings.forced_merge;
+    options.objective = planner::Objective::IterationTime;
+    return planner::make_plan("deft", profile, fabric, options);
+}
+
 Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {
     if (fabric.links.size() == 1) {
         return planner::make_plan("covap", profile, fabric, options);
@@ -279,6 +289,7 @@ Plan choose_plan(const Profile& profile, const std::vector<planner::Link>& lanes
         const bool turns =
             settings.turns && settings.forced_merge > 1 && settings.forced_delay == 0;
         plan = settings.mode == ShimMode::Covap || turns ? covap(profile, fabric, options)
+               : settings.forced_queues ? queues(profile, fabric, options, settings)
                : settings.forced_tail
                    ? planner::least_late(profile, fabric, options)
                    : planner::plan_generations(profile, fabric, options, settings.forced_merge,

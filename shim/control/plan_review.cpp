@@ -169,7 +169,8 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         return {};
     }
     if (selector_.reestimated() || follower_.current() == nullptr || !view.reason.empty() ||
-        view.signature != selector_.signature() || settings.forced_merge > 0 || decisions() > 0) {
+        view.signature != selector_.signature() || decisions() > 0 ||
+        (settings.forced_merge > 0 && !settings.forced_queues)) {  // its windows are a guess yet
         return {};
     }
     const bool layers = plan.barrier == planner::Barrier::Layer;

@@ -40,7 +40,10 @@ Reestimate reestimate(const planner::Plan& plan, double took, const planner::Pro
     const bool as_fast = p.iteration <= kAsFast * now;
     const bool fresher = as_fast && p.updates >= held.updates && p.late + kFresher < held.late;
     const bool oftener = as_fast && p.updates > held.updates + kOftener && p.late <= held.late;
-    if (p.verdict == planner::Verdict::Use && (faster || fresher || oftener)) {
+    // A plan of that name is the one for the job as it is known now, whatever it gains.
+    const bool named =
+        settings.forced_queues && look.believed && other.fingerprint() != plan.fingerprint();
+    if (p.verdict == planner::Verdict::Use && (faster || fresher || oftener || named)) {
         look.better = std::move(other);
     }
     return look;

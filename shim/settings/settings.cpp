@@ -23,8 +23,9 @@ bool names_layer_policy(const std::string& text) {
     return text == "bytescheduler" || text == "us-byte" || text == "best";
 }
 
-// "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4"; Config has checked the form. A plan
-// of the other mode is not for this one.
+// "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4", "deft"; Config has checked the
+// form. A plan of the other mode is not for this one. Of DeFT's own the caps say how late and how
+// merged.
 void read_forced(const std::string& text, Settings& settings) {
     if (names_layer_policy(text)) {
         DEFT_WARN_ONCE("DEFT_PLAN=%s is a plan of DEFT_MODE=exact and is not carried out",
@@ -39,6 +40,12 @@ void read_forced(const std::string& text, Settings& settings) {
             DEFT_WARN_ONCE("DEFT_PLAN=%s is no plan of this DEFT_MODE and is not carried out",
                            text.c_str());
         }
+        return;
+    }
+    if (text == "deft") {
+        settings.forced_queues = true;
+        settings.forced_delay = settings.max_delay;
+        settings.forced_merge = std::max(settings.max_merge, 1U);
         return;
     }
     if (!covap && std::sscanf(text.c_str(), "merge%u-delay%u", &merge, &delay) < 1) {

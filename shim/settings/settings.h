@@ -57,6 +57,7 @@ struct Settings {
     // A plan the operator insists on, whatever the prediction says; 0, 0: none.
     std::uint32_t forced_delay = 0;
     bool forced_tail = false;        // only what backward ends with is late
+    bool forced_queues = false;      // DeFT's two queues, within forced_delay and forced_merge
     bool mixed_ages = false;         // such plans are offered
     std::uint32_t forced_merge = 0;  // 0: the planner decides
     // Mode exact: the planner's policy for layers that wait for their own, where the operator names

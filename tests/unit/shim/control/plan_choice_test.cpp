@@ -173,6 +173,29 @@ TEST(Late, IsOnlyWhatBackwardEndsWith) {
     EXPECT_NEAR(plan_for(0.8, settings).predicted.late, plan.predicted.late, 1e-9);
 }
 
+// The paper's queues, where the operator names them: an update in a fraction of iterations.
+TEST(Queues, AreDeftsOwnWithinTheCaps) {
+    Settings settings = late_or_merged();
+    settings.forced_queues = true;
+    settings.forced_delay = 3;
+    settings.forced_merge = 2;
+    for (const bool lanes : {false, true}) {
+        const std::vector<planner::Link> others =
+            lanes ? std::vector<planner::Link>{network(1.3, 0.1)} : std::vector<planner::Link>();
+        const planner::Plan plan = plan_for(1.3, settings, others);
+        EXPECT_EQ(plan.policy, "deft");
+        EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use) << "though it gains no progress";
+        EXPECT_TRUE(plan.complete_generations());
+        EXPECT_GT(plan.predicted.updates, 0.5);
+        EXPECT_LT(plan.predicted.updates, 1);
+        EXPECT_LE(plan.predicted.iteration, 1.05 * kCompute);
+        EXPECT_LE(plan.predicted.max_delay, 3U);
+        EXPECT_LE(plan.predicted.max_merge, 2U);
+    }
+    settings.forced_merge = 1;
+    EXPECT_EQ(plan_for(1.3, settings).predicted.updates, 1);
+}
+
 // Over two networks late ones would wait in the hook for fresh ones.
 TEST(Late, IsEverythingOverSeveralNetworks) {
     Settings settings = late_or_merged();

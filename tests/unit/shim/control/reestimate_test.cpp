@@ -65,6 +65,25 @@ TEST(Late, HasMoreUpdatesAtTheSecondLook) {
     EXPECT_LE(look.better->predicted.iteration, 1.005 * predict(plan, job, {}));
 }
 
+// What the operator names is not what gains most, but it is made for the windows that there are.
+TEST(Queues, AreThoseOfTheSecondLook) {
+    Settings settings = late_or_merged();
+    settings.forced_queues = true;
+    settings.forced_delay = 3;
+    settings.forced_merge = 2;
+    const planner::Profile job = job_of(1.3);
+    std::string note;
+    const planner::Plan plan = choose_plan(guessed(job), {}, settings, note);
+    EXPECT_EQ(plan.predicted.updates, 0.5) << "by the guess there is much more to send";
+    const double truth = predict(plan, job, {});
+    const Reestimate look = reestimate(plan, truth, guessed(job), job, {}, settings);
+    ASSERT_TRUE(look.better) << look.note;
+    EXPECT_GT(look.better->predicted.updates, 0.6);
+    const Reestimate again =
+        reestimate(*look.better, look.better->predicted.iteration, job, job, {}, settings);
+    EXPECT_FALSE(again.better);
+}
+
 // A second look finds a plan that is as fast with less of it late, whichever profile it believes.
 TEST(Late, BecomesLessAtTheSecondLook) {
     Settings settings = late_or_merged();
