@@ -13,7 +13,8 @@ import pathlib
 
 HERE = pathlib.Path(__file__).parent
 DASHES = {"best": "5 5", "best by progress": "2 4"}  # they run over others
-MEASURED = HERE.parent / "results" / "policies.json"
+MEASURED = [HERE.parent / "results" / name
+            for name in ("policies.json", "policies-bert-large.json")]
 WIDE, HIGH, LEFT, TOP, GAP = 250, 170, 60, 60, 60
 RATES, MOST = (0.5, 3.0), 3.2
 # Policy: colour, and what perf/policies calls the same thing.
@@ -39,7 +40,8 @@ def measured():
     that of the first link alone, as in policies.csv; the speed-up is over first ready, first sent
     on it."""
     points = {}
-    cells = json.loads(MEASURED.read_text(encoding="utf-8"))["cells"]
+    cells = [cell for path in MEASURED
+             for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
     plain = {(c["model"], c["coverage"]): c["iteration_ms"] for c in cells
              if c["policy"] == "plain"}
     for cell in cells:

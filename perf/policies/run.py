@@ -50,10 +50,14 @@ POLICIES = {
     "deft": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam"}, ("best", 1, 1), ("best", 0, 2, "whole")),
     "deft-turns": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MERGE": "turns"},
                    ("best", 1, 1), ("best", 0, 2)),
-    # Both allowed at once: one update in a fraction of iterations. It has to cost little progress.
+    # Both allowed at once: one update in a fraction of iterations. It has to cost little progress,
+    # but not so little that two merged are as good as a fraction (a noise scale of 9).
     "deft-both": ("deft", {**LATE, "DEFT_OPTIMIZER": "adam", "DEFT_MAX_DELAY": "1",
-                           "DEFT_MAX_MERGE": "2", "DEFT_NOISE_SCALE": "9",
+                           "DEFT_MAX_MERGE": "2", "DEFT_NOISE_SCALE": "3",
                            "DEFT_AGE_PRICE": "0.15"}, ("best", 1, 2, "whole")),
+    # DeFT's own queues
+    "deft-queues": ("deft", {**forced("deft"), "DEFT_MAX_DELAY": "3", "DEFT_MAX_MERGE": "2"},
+                    ("deft", 3, 2)),
     "delay1": ("deft", forced("delay1"), ("best", 1, 1)),
     "delay1-tail": ("deft", forced("delay1-tail"), ("best", 1, 1)),
     "delay2": ("deft", forced("delay2"), ("best", 2, 1)),
@@ -195,6 +199,26 @@ class Model:
         return tuple(predicted[name] * 1e3 * scales[0] for name in ("iteration_s", "bound_s"))
 
 
+def bound_of_kind(profile, compute_ms, coverage, late, updates):
+    """Milliseconds below which no plan is that has so many updates an iteration and so much of the
+    bytes late: compute, what the links take for the updates, and what is fresh at the end of
+    backward. The fresh bytes are those that backward begins with."""
+    scale = compute_ms / (profile["forward_ms"] + profile["backward_ms"])
+    total = sum(bucket["bytes"] for bucket in profile["buckets"])
+    least = max(compute_ms, updates * coverage * compute_ms)
+    if updates < 1 or late >= 1:
+        return least
+    fresh, before, costs = (1 - late) * total, 0, []
+    for bucket in profile["buckets"]:
+        sent = min(max(fresh - before, 0), bucket["bytes"])
+        costs.append(sent / total * coverage * compute_ms)
+        before += bucket["bytes"]
+    ends = [scale * bucket["ready_ms"] + sum(costs[k:])
+            for k, bucket in enumerate(profile["buckets"]) if costs[k] > 0]
+    last = max([scale * profile["backward_ms"], *ends])
+    return max(least, scale * profile["forward_ms"] + last)
+
+
 def cell(model, coverage, policy, network, parts, options, gbit, lanes):
     """One run beside its prediction."""
     fast = max(range(len(lanes)), key=lanes.__getitem__)
@@ -224,6 +248,9 @@ def cell(model, coverage, policy, network, parts, options, gbit, lanes):
             "state": plan.get("state", ""), "reason": plan.get("reason", ""),
             "chosen": plan.get("policy", ""), "planned_ms": plan.get("predicted_ms"),
             "bound_ms": bound,
+            "kind_ms": bound_of_kind(model.profile, options.compute, coverage, plan["late"],
+                                     plan["updates_per_iteration"])
+            if plan.get("late") is not None else None,
             "updates_per_iteration": plan.get("updates_per_iteration"), "late": plan.get("late"),
             **counted(run.results, plan, options.window),
             "in_force": plan.get("state") == "running",
@@ -266,20 +293,23 @@ def relative(cells):
 def seen(cells):
     """The table of what the jobs got, beside what their plans had promised."""
     shown = [one for one in cells if one["in_force"] and one.get("seen_updates") is not None
+             and POLICIES[one["policy"]][0] == "deft"
              and (one["late"] or one["updates_per_iteration"] < 1)]
     if not shown:
         return []
     text = ["## What the updates got", "",
-            "Of plans that were late or merged, at the end of the run. No plan of its kind is "
-            "faster than the bound, by the compute that was wanted. Late is the part of the "
+            "Of plans that were late or merged, at the end of the run. No plan with as many "
+            "updates and as much that is late is faster than the bound, by the compute that was "
+            "wanted and the rates of plain TCP. Late is the part of the "
             "last iteration's gradients that was not that iteration's sum, and updates are the "
             "iterations with any: seen by the job, and in brackets as the plan said.", "",
-            "| model | coverage | policy | ms | over the bound | late | updates an iteration |",
-            "|---|---|---|---|---|---|---|"]
-    for one in shown:
+            "| model | coverage | policy | ms | bound | over it | late | updates an iteration |",
+            "|---|---|---|---|---|---|---|---|"]
+    for one in sorted(shown, key=lambda one: (one["model"], one["coverage"])):
+        bound = one.get("kind_ms") or one["bound_ms"]
         text.append(f"| {one['model']} | {one['coverage']:g} | {one['policy']} "
-                    f"| {one['iteration_ms']:.1f} "
-                    f"| {100 * (one['iteration_ms'] / one['bound_ms'] - 1):+.1f} % "
+                    f"| {one['iteration_ms']:.1f} | {bound:.1f} "
+                    f"| {100 * (one['iteration_ms'] / bound - 1):+.1f} % "
                     f"| {100 * one['seen_late']:.1f} % ({100 * one['late']:.1f} %) "
                     f"| {one['seen_updates']:.3f} ({one['updates_per_iteration']:.3f}) |")
     return [*text, ""]
@@ -304,6 +334,8 @@ def markdown(document):
                  "| policy | " + " | ".join(f"coverage {rate:g}" for rate in rates) + " |",
                  "|---|" + "---|" * len(rates)]
         for policy in POLICIES:
+            if not any((model, rate, policy) in found for rate in rates):
+                continue
             row = []
             for rate in rates:
                 one = found.get((model, rate, policy))
@@ -313,7 +345,22 @@ def markdown(document):
             text.append(f"| {policy} | " + " | ".join(row) + " |")
         text.append("")
     text += seen(cells)
-    text += ["## DeFT against the stand-ins", "",
+    text += against_stand_ins(cells, found, rates)
+    errors = sorted(abs(one["error"]) for one in cells if not needs_plan(one["policy"])
+                    or one["in_force"])
+    if errors:
+        text += ["", f"Prediction over {len(errors)} cells: "
+                     f"median error {100 * statistics.median(errors):.1f} %, "
+                     "90 % of them below "
+                     f"{100 * errors[min(len(errors) - 1, int(0.9 * len(errors)))]:.1f} %, "
+                     f"largest {100 * errors[-1]:.1f} %.", ""]
+    return "\n".join(text)
+
+
+def against_stand_ins(cells, found, rates):
+    if not any(one["policy"] in STAND_INS for one in cells):
+        return []
+    text = ["## DeFT against the stand-ins", "",
              "A cell is the iteration time of the better of ByteScheduler and US-Byte over that "
              "of mode deft; above 1 deft is faster. deft merges: an update may hold two "
              "iterations' gradients. deft-turns is `DEFT_MERGE=turns`.", "",
@@ -328,15 +375,7 @@ def markdown(document):
                           if (model, rate, name) in found]
                 row.append(f"{min(theirs) / ours['iteration_ms']:.2f}" if ours and theirs else "-")
             text.append(f"| {model}, {policy} | " + " | ".join(row) + " |")
-    errors = sorted(abs(one["error"]) for one in cells if not needs_plan(one["policy"])
-                    or one["in_force"])
-    if errors:
-        text += ["", f"Prediction over {len(errors)} cells: "
-                     f"median error {100 * statistics.median(errors):.1f} %, "
-                     "90 % of them below "
-                     f"{100 * errors[min(len(errors) - 1, int(0.9 * len(errors)))]:.1f} %, "
-                     f"largest {100 * errors[-1]:.1f} %.", ""]
-    return "\n".join(text)
+    return text
 
 
 def save(path, document):
