@@ -17,9 +17,11 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "deft/deft.h"
@@ -28,9 +30,42 @@
 
 namespace {
 
-constexpr unsigned kMostSeconds = 120;
+constexpr int kMostSeconds = 120;  // between two iterations
 constexpr size_t kShards[] = {40'000, 25'000};
 constexpr size_t kActivations = 60'000;
+
+// Ends a job that stands still. By seconds that this process has seen pass, and not by a clock: one
+// that was stopped meanwhile, or that is slow next to others, is well.
+class Watchdog {
+public:
+    Watchdog() : thread_([this] { watch(); }) {}
+    ~Watchdog() {
+        over_ = true;
+        thread_.join();
+    }
+    Watchdog(const Watchdog&) = delete;
+    void begin(int iteration) { iteration_ = iteration; }
+
+private:
+    void watch() {
+        int seen = 0;
+        for (int tenths = 0; !over_ && tenths < 10 * kMostSeconds; ++tenths) {
+            if (const int now = iteration_; now != seen) {
+                seen = now;
+                tenths = 0;
+            }
+            ::usleep(100'000);
+        }
+        if (!over_) {
+            std::fprintf(stderr, "standing still in iteration %d\n", seen);
+            ::_exit(1);
+        }
+    }
+
+    std::atomic<int> iteration_{-1};
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+};
 
 void check(int result, const char* what) {
     if (result != 0) {
@@ -218,7 +253,7 @@ void megatron(Rank& self, int t) {
 
 int main(int argc, char** argv) {
     check(argc != 6 && argc != 7, "usage");
-    ::alarm(kMostSeconds);
+    Watchdog watchdog;
     const std::string how = argv[1];
     const bool nonblocking = how == "nonblocking";
     Rank self(std::atoi(argv[2]), std::atoi(argv[3]), argv[4], nonblocking);
@@ -226,6 +261,7 @@ int main(int argc, char** argv) {
     const uint64_t plans = argc == 7 ? std::strtoull(argv[6], nullptr, 10) : 0;
     bool more = true;
     for (int t = 0; more && t < std::atoi(argv[5]); ++t) {
+        watchdog.begin(t);
         iterate(self, t);
         const bool leads = plans > 0 && std::atoi(argv[2]) == 0;
         more = plans == 0 || self.all_go_on(!leads || planned_iterations(plans) < 60 * plans);
