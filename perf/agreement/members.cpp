@@ -71,16 +71,39 @@ void Members::turn(int milliseconds) {
 }
 
 void Members::report() {
-    const std::vector<std::byte> payload(shape_.report_bytes);
+    report(std::vector<std::byte>(shape_.report_bytes));
+}
+
+void Members::report(std::span<const std::byte> payload) {
     const int step = std::max(1, shape_.ranks / std::max(1, shape_.reporters));
     for (Link& link : links_) {
         for (const std::uint32_t rank : link.ranks) {
-            if (rank % static_cast<std::uint32_t>(step) == 0) {
+            if (rank % static_cast<std::uint32_t>(step) == 0 && rank != silent_) {
                 send(link, wire::Type::Report, rank, payload);
             }
         }
         flush(link);
     }
+}
+
+void Members::cut_from(std::uint32_t rank) {
+    constexpr linger kAtOnce{1, 0};  // reset: not the end of a process
+    for (Link& link : links_) {
+        if (link.ranks.back() >= rank) {
+            (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_LINGER, &kAtOnce, sizeof kAtOnce);
+            link.fd.reset();
+        }
+    }
+}
+
+bool Members::committed(std::uint32_t rank, std::uint64_t serial) const {
+    return rank != silent_ && link_of(rank).committed == serial;
+}
+
+const Members::Link& Members::link_of(std::uint32_t rank) const {
+    return *std::lower_bound(
+        links_.begin(), links_.end(), rank,
+        [](const Link& link, std::uint32_t wanted) { return link.ranks.back() < wanted; });
 }
 
 void Members::send(Link& link, wire::Type type, std::uint32_t rank,
@@ -111,6 +134,7 @@ void Members::read(Link& link) {
         link.in.insert(link.in.end(), chunk.begin(), chunk.begin() + got);
     } else if (link.fd && (got == 0 || errno != EAGAIN)) {
         link.fd.reset();
+        link.closed = true;
         ++lost_;
         return;
     }
@@ -150,14 +174,22 @@ void Members::take(Link& link, const wire::Header& header, std::span<const std::
         verdicts_ += wire::decode(payload, verdict) && verdict.on ? ranks : 0;
     } else if (header.type == wire::Type::Decision) {
         decisions_ += ranks;
+        wire::Word word;
+        if (wire::decode(payload, word) && word.yes) {
+            link.committed = word.serial;
+        }
+    } else if (header.type == wire::Type::Closed) {
+        link.closed = true;
     } else if (header.type == wire::Type::Prepare) {
         wire::Prepare prepare;
         if (wire::decode(payload, prepare)) {
             const std::uint64_t digest =
                 wire::digest_of(prepare.serial, prepare.switch_call, prepare.body);
             for (const std::uint32_t rank : link.ranks) {
-                send(link, wire::Type::Answer, rank,
-                     wire::encode(wire::Word{prepare.serial, true, digest}));
+                if (rank != silent_) {
+                    send(link, wire::Type::Answer, rank,
+                         wire::encode(wire::Word{prepare.serial, true, digest}));
+                }
             }
         }
     }
