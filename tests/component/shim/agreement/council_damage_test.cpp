@@ -57,6 +57,54 @@ TEST_F(Leader, CancelsWhatAMemberReadOtherwise) {
     EXPECT_FALSE(committed());
 }
 
+// A rank that comes back repeats its answer, and the leader may have had it.
+TEST_F(Leader, PassesOverAnAnswerToAnEarlierProposal) {
+    const wire::Prepare first = prepared();
+    const auto answer =
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{7, true, first.digest}));
+    say(fd, answer);
+    EXPECT_TRUE(committed());
+    EXPECT_TRUE(eventually([&] { return scene[0].propose(proposal(8)); }));
+    wire::Prepare second;
+    const std::vector<std::byte> said = ear.next(wire::Type::Prepare);
+    ASSERT_TRUE(wire::decode(said, second));
+    say(fd, answer);
+    say(fd,
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{8, true, second.digest})));
+    EXPECT_TRUE(eventually([&] { return scene.member(0).decisions().count(8) == 1; }));
+    EXPECT_TRUE(scene.member(0).decisions()[8]);
+}
+
+TEST(Leaders, CountARanksYesOnce) {
+    Scene scene(3);
+    scene.member(2).answer_with({Answer::Later});
+    const wire::Trailer trailer = trailer_of(scene.id);
+    const UniqueFd fd = call(trailer);
+    Ear ear(fd);
+    scene.join(0)->created();
+    scene.join(2)->created();
+    say(fd, frame(trailer, 1, wire::Type::Hello, wire::encode(hello_for(trailer, 1, 3))));
+    (void)ear.next(wire::Type::AllHere);
+    say(fd, frame(trailer, 1, wire::Type::Ack, {}));
+    ASSERT_TRUE(scene.all(Verdict::On));
+    ASSERT_TRUE(scene[0].propose(proposal(7)));
+    wire::Prepare prepare;
+    const std::vector<std::byte> said = ear.next(wire::Type::Prepare);
+    ASSERT_TRUE(wire::decode(said, prepare));
+    const auto yes =
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{7, true, prepare.digest}));
+    say(fd, yes);
+    say(fd, yes);
+    // A report is heard behind the answers.
+    say(fd, frame(trailer, 1, wire::Type::Report, bytes("both are there")));
+    ASSERT_TRUE(eventually([&] { return !scene.member(0).heard().empty(); }));
+    ASSERT_TRUE(eventually([&] { return scene.member(2).asked().size() == 1; }));
+    EXPECT_TRUE(scene.member(0).decisions().empty()) << "rank 2 has not answered";
+    scene[2].answer(7, false);
+    EXPECT_TRUE(eventually([&] { return scene.member(0).decisions().count(7) == 1; }));
+    EXPECT_FALSE(scene.member(0).decisions()[7]);
+}
+
 TEST_F(Leader, TakesNoAnswerFromADamagedFrame) {
     const wire::Prepare prepare = prepared();
     std::vector<std::byte> answer =
