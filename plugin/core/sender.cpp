@@ -232,17 +232,22 @@ void Sender::pump(Nanos now) {
     }
 }
 
-// Of the paths that the slot's next chunk may go by, the one that finishes it first.
+// Of the paths that the slot's next chunk may go by, the one that finishes it first. NULL: none, or
+// that one still waits for its grant. Credit may come sooner over another path, and that must not
+// take the whole message for it.
 Sender::PathSlot* Sender::choose(const Slot& slot) {
     if (only_ != nullptr && (!fencing_ || reaches(*only_, slot))) {
         return only_;
     }
     std::array<PathOutlook, 16> outlooks;
+    std::array<bool, 16> waits{};
     const std::size_t count = std::min(links_.size(), outlooks.size());
     for (std::size_t i = 0; i < count; ++i) {
         const PathSlot& link = *links_[i];
+        waits[i] = fencing_ && grant_is_coming(link, slot);
         // What the others cannot carry goes by one that was left out, too.
-        const bool usable = fencing_ ? sound(link) && reaches(link, slot) : takes(link);
+        const bool usable =
+            fencing_ ? sound(link) && (waits[i] || reaches(link, slot)) : takes(link);
         outlooks[i] = {usable, link.rate.bytes_per_second(), link.rate.outstanding(),
                        link.rate.latency()};
     }
@@ -254,10 +259,11 @@ Sender::PathSlot* Sender::choose(const Slot& slot) {
         }
         best = earliest_finish(std::span(taking.data(), count), slot.chunk_size);
     }
-    if (best < 0 && !(fencing_ && grant_is_coming(slot))) {
+    if (best < 0) {
         best = earliest_finish(std::span(outlooks.data(), count), slot.chunk_size);
     }
-    return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();
+    const auto chosen = static_cast<std::size_t>(best);
+    return best < 0 || waits[chosen] ? nullptr : links_[chosen].get();
 }
 
 // True if pump() should go on.

@@ -213,7 +213,7 @@ private:
     bool needs_grant(const PathSlot& link, const Slot& slot) const {
         return link.can.granted && slot.size > link.can.inline_bytes;
     }
-    bool grant_is_coming(const Slot& slot) const;
+    bool grant_is_coming(const PathSlot& link, const Slot& slot) const;
     bool open_work(const Slot& slot) const;
     void on_grant(PathSlot& link, const Grant& grant);
     void open_fence(PathSlot& link, Nanos now);

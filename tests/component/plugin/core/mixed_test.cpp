@@ -70,6 +70,18 @@ TEST(MixedPaths, ItCarriesMemoryThatTheReceiverCouldNotRegister) {
     EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
 }
 
+// Both have ways for the receiver's word; over the stream it comes sooner, and lets messages be sent
+// for which there is no grant yet.
+TEST(MixedPaths, CreditThatComesFirstOverASlowStreamDoesNotGiveItTheMessage) {
+    FakeWire wire({granted_link(2, 100 * kMicrosecond), link(0.1, 5 * kMicrosecond)});
+    wire.links[1].nominal_mbps = 100;
+    ASSERT_TRUE(wire.establish());
+    GrantedJob job(wire, large_messages(200));
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    const double alone = 200 * 512 * 1024 / (2 * kGbit);
+    EXPECT_LE(static_cast<double>(job.elapsed()) / 1e9, 1.05 * alone);
+}
+
 // Where there is a faster way beside the wire, too, the stream has it while the card's is not up.
 TEST(MixedPaths, AStreamHasTheWireOfAPathThatIsNotUp) {
     FakeLink shared = link(2);
