@@ -123,7 +123,7 @@ void Sender::on_fenced(const Control& control) {
         Slot& slot = this->slot(flight.message);
         if (flight.message != kProbe && slot.message == flight.message && !slot.delivered) {
             link.delivered += flight.length;
-            acknowledge(slot, flight.index);
+            acknowledge(slot, flight.chunks);
         }
     }
     on_counts(link, 0, 0, 0);
