@@ -26,7 +26,9 @@ public:
         while (!come && steady_now() < limit) {
             ::usleep(100);
         }
-        in_vain = !come;
+        if (!come) {
+            in_vain = true;
+        }
     }
     bool busy() const override { return false; }
     bool held() const override { return false; }
