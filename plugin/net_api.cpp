@@ -64,7 +64,7 @@ ConnectionOptions connection_options(void* context, const Device& device) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
-    options.ports = process_ports_of(device, verbs_ports_now(steady_now()));
+    options.ports = process_ports_of(device, verbs_ports_now());
     return options;
 }
 

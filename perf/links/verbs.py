@@ -48,11 +48,12 @@ class Runs:
                                         extra={**self.fabric.environment, **more})
 
     def bandwidth(self, size, links=None):
-        """{"gbit", "cpu", "first": the first link's part} of one run."""
+        """{"gbit", "cpu", "first": the first link's part} of one run. It spins as perftest does: a
+        yield would give the CPU to whatever else the machine has to do."""
         count = len(self.bench.network.rates)
         before = [self.bench.sent(link) for link in range(count)]
         lines = self.netperf(["--mode", "bw", "--sizes", str(size), "--depth", str(DEPTH), "--time",
-                              str(self.options.seconds), "--reps", "1"], links)
+                              str(self.options.seconds), "--reps", "1", "--spin"], links)
         sent = [self.bench.sent(link) - old for link, old in enumerate(before)]
         line = next(line for line in lines if line["kind"] == "bandwidth")
         return {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"],
@@ -222,6 +223,34 @@ def port_dies(bench, options):
     return bars, figures
 
 
+def making_paths(bench, options):
+    """The plugin's calls while queue pairs are made on a card that takes its time, one port among
+    them that comes up after the start: NCCL's progress thread waits for each of them."""
+    sides = []
+    for _ in range(options.pairs):
+        with Runs(bench, options, [0, 1]) as runs:
+            bench.network.cut(1, "carrier")
+            process = runs.start(["--mode", "steady", "--sizes", "64K", "--depth", str(DEPTH),
+                                  "--connections", "8", "--messages", "2000", "--pace", "500",
+                                  "--time-calls", "--patience", "30"],
+                                 {"SOFTDEV_VERBS_FAULTS": "modify_slow=100%,modify_slow_ms=300"})
+            time.sleep(0.4)
+            bench.network.restore(1)
+            lines, _ = bench.finish(process, timeout=110)
+        sides += next(line for line in lines if line["kind"] == "steady")["calls"]
+    bars, figures = [], {}
+    for kind in ("worked", "waited"):
+        longest = [side[kind]["longest_ms"] for side in sides]
+        bars.append(bar(f"longest call that {kind}, while paths are made", max(longest), 1.0, False,
+                        unit="ms"))
+        figures[f"longest call that {kind}, of each process, ms"] = spread(longest)
+        figures[f"calls that {kind}"] = sum(side[kind]["calls"] for side in sides)
+        figures[f"the longest that {kind}"] = " ".join(side[kind]["longest_call"] for side in sides)
+    figures["calls that the kernel interrupted, left out"] = sum(side["interrupted"]
+                                                                 for side in sides)
+    return bars, figures
+
+
 def device_faults(seed):
     """What the cards of one schedule do, from the seed alone."""
     dice = random.Random(seed * 104729 + 3)
@@ -260,5 +289,6 @@ CASES = {
     "verbs-slow-tcp": (["2gbit", "100mbit"], None, beside_slow_tcp),
     "verbs-fast-tcp": (["unshaped", "1gbit"], None, fast_beside_tcp),
     "verbs-faults": (["2gbit", "1gbit"], None, port_dies),
+    "verbs-making": (["2gbit", "1gbit"], None, making_paths),
     "verbs-schedules": (["800mbit", "400mbit"], None, schedules),
 }

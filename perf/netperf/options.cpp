@@ -191,6 +191,11 @@ void add_how(CLI::App& app, Options* options, Texts& texts) {
                    "Messages a second of --mode steady on each connection (0: as fast as they go)")
         ->check(CLI::Range(0.0, 1e6))
         ->check(no_nan);
+    app.add_flag(
+        "--spin", options->spin,
+        "no yield after a pass in which nothing moved, as programs spin that are compared");
+    app.add_flag("--time-calls", options->time_calls,
+                 "with --mode steady: the longest of the plugin's calls, set-up included");
     app.add_flag("--count-wrong", options->count_wrong,
                  "With --mode steady --verify: count wrong bytes and go on");
     app.add_option("--grace", options->grace_s,

@@ -43,6 +43,8 @@ struct Options {
     // Of --mode steady:
     uint64_t messages = 10000;  // on each connection
     double pace = 0;            // messages a second on each connection; 0: as fast as they go
+    bool spin = false;          // no yield after a pass in which nothing moved
+    bool time_calls = false;    // of steady: how long the plugin's calls take
     bool count_wrong = false;   // wrong bytes are counted, not an end
     double grace_s = 0;         // after one process's error the other may still say its own
 };

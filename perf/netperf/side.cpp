@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "perf/netperf/statistics.h"
+#include "softdev/net/call_times.h"
 #include "softdev/net/interfaces.h"
 #include "softdev/net/logger.h"
 
@@ -70,6 +71,7 @@ double seconds_since(Clock::time_point begin) {
 
 Side::Side(const Options& options, int side, Control* control)
     : options_(options), side_(side), control_(*control) {
+    softdev::net::CallTimes::mine().wanted = options.time_calls;
     const std::string& space = options.namespaces[side];
     if (!space.empty()) {
         enter_namespace(space);
@@ -262,7 +264,7 @@ json Side::latency(size_t bytes) {
     // With a CPU each they spin, as plain TCP's ping-pong beside them does: a yield takes as long
     // as looking at a socket, and would be measured as the plugin's.
     softdev::net::Idle between = between_passes();
-    between.spin = options_.cpus[0] >= 0 && options_.cpus[0] != options_.cpus[1];
+    between.spin = options_.spin || (options_.cpus[0] >= 0 && options_.cpus[0] != options_.cpus[1]);
     const auto ping = [&] {
         receive.begin(1);
         receive.step();  // posted before the ping goes out

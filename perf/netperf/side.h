@@ -39,13 +39,14 @@ private:
         uint64_t null_requests;  // isend and irecv answered "not now"
     };
 
+    static nlohmann::json calls();
     void note_resources();
     void connect();
     nlohmann::json network() const;
     std::vector<Stream> streams(int depth, size_t slot_bytes, bool all);
     Run run(std::vector<Stream>& streams, uint64_t messages);
     softdev::net::Idle between_passes() const {
-        return {.sleep = std::chrono::microseconds(options_.sleep_us)};
+        return {.sleep = std::chrono::microseconds(options_.sleep_us), .spin = options_.spin};
     }
     std::chrono::seconds patience() const { return std::chrono::seconds(options_.patience_s); }
 

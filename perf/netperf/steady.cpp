@@ -11,6 +11,7 @@
 
 #include "perf/netperf/side.h"
 #include "perf/netperf/statistics.h"
+#include "softdev/net/call_times.h"
 
 namespace netperf {
 namespace {
@@ -54,6 +55,19 @@ long descriptors() {
 }
 
 }  // namespace
+
+// Of this side, since the plugin was opened.
+json Side::calls() {
+    const softdev::net::CallTimes& times = softdev::net::CallTimes::mine();
+    const auto told = [](const softdev::net::CallTimes::Longest& longest) {
+        return json{{"calls", longest.calls},
+                    {"longest_ms", longest.seconds * 1e3},
+                    {"longest_call", longest.call}};
+    };
+    return {{"interrupted", times.interrupted},
+            {"worked", told(times.worked)},
+            {"waited", told(times.waited)}};
+}
 
 json Side::progress() const {
     return {{"messages", progress_.messages},
@@ -132,12 +146,14 @@ json Side::steady(size_t bytes, int depth) {
                                            {"gaps_s", gaps},
                                            {"wrong_messages", progress_.wrong_messages},
                                            {"wrong_bytes", progress_.wrong_bytes},
+                                           {"calls", calls()},
                                            {"times", times}});
     if (side_ == 1) {
         return nullptr;
     }
     json result = theirs;
     result.erase("times");
+    result["calls"] = {calls(), theirs["calls"]};
     // One process may have begun later than the other; both are on one host, with one clock.
     const double end = theirs["begin"].get<double>() + theirs["seconds"].get<double>();
     result["seconds"] = end - std::min(begin, theirs["begin"].get<double>());

@@ -59,8 +59,10 @@ class ConnectionEnd {
 public:
     virtual ~ConnectionEnd() = default;
     virtual void progress(Nanos now) = 0;
-    virtual bool busy() const = 0;            // something is on its way
-    virtual bool held() const = 0;            // NCCL has a request, and will ask for it
+    virtual bool busy() const = 0;  // something is on its way
+    virtual bool held() const = 0;  // NCCL has a request, and will ask for it
+    // A peer may wait for a fence of it, and a job for that peer. Constant; any thread.
+    virtual bool fences() const { return false; }
     virtual std::uint64_t moved() const = 0;  // another number whenever something came through
     // The job takes this memory back (deregMr): ends the connection if a message is on its way from
     // or to there, and does not touch it any more.

@@ -9,6 +9,9 @@ namespace deft::net {
 namespace {
 
 constexpr Nanos kInterval = 250 * kMillisecond;
+// A peer that has lost a path with the last of a job's messages asks how much came: it waits for
+// two of these at most.
+constexpr Nanos kFenceInterval = 25 * kMillisecond;
 // Where something moved there may be more, of this or of the same in answer to it: looked at again
 // so soon, then less and less often.
 constexpr Nanos kSoon = kMillisecond;
@@ -28,8 +31,11 @@ private:
             const Nanos now = steady_now();
             const bool all = now >= all_at;
             bool moved = false;
+            Nanos longest = kInterval;
             const bool goes_on = go_round(generation, [&](Entry& entry) {
-                if (all || entry.stirs) {
+                const bool fences = entry.end->fences();
+                longest = fences ? kFenceInterval : longest;
+                if (all || entry.stirs || fences) {
                     const bool moves = visit(entry);
                     entry.stirs = moves || (entry.stirs && !all);
                     if (moves) {
@@ -43,7 +49,7 @@ private:
             while (take_out() != nullptr) {  // closes it
             }
             all_at = all ? now + kInterval : all_at;
-            nap = moved ? kSoon : std::min(2 * nap, kInterval);
+            nap = moved ? kSoon : std::min(2 * nap, longest);
         }
     }
 

@@ -12,8 +12,8 @@
 namespace deft::net {
 
 // Has the end looked after until stop_progress(). It is left to NCCL's thread while that has a
-// request of it, or has called in the last quarter of a second. False if no thread could be
-// started: the end then goes without. Any thread.
+// request of it, or has called in the last quarter of a second (25 ms, where it owes fences). False
+// if no thread could be started: the end then goes without. Any thread.
 bool progress_when_idle(ConnectionEnd& end);
 
 // The same for one that NCCL has closed while something was still to be brought to the peer, until

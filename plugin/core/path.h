@@ -31,16 +31,20 @@ struct Capabilities {
     // What it had may land late, after its end here: a chunk goes elsewhere only when the receiver
     // has fenced the path (Path::fence) and said how much it got. Every granted path is fenced.
     bool fenced = false;
+    // Of a granted path: a run of neighbouring chunks, of up to so many bytes, is one piece, as
+    // each costs it a request and its completion. 0: it takes one chunk at a time.
+    std::uint32_t run_bytes = 0;
 };
 
-// One piece of a message. Message numbers count from 0 on each connection.
+// One piece of a message: a chunk, or on granted paths a run of neighbouring ones. Message numbers
+// count from 0 on each connection.
 struct Chunk {
     std::uint64_t message = 0;
     std::uint64_t total = 0;       // bytes of the whole message
     std::uint64_t offset = 0;      // of this chunk: index * chunk_size
     std::uint32_t chunk_size = 0;  // of all chunks of the message but the last; 0 if total is 0
-    std::uint32_t length = 0;      // bytes of this chunk
-    std::uint16_t index = 0;
+    std::uint32_t length = 0;      // bytes of this piece
+    std::uint16_t index = 0;       // of its first chunk
     // The sender needs no more of `data` than the kernel copies now, and can send it again: it may
     // not be lent to the kernel, and its acknowledgement is in no hurry.
     bool kept = false;
@@ -105,6 +109,10 @@ public:
 protected:
     ~PathEvents() = default;
 };
+
+// A stream that had nothing to say is left alone for so long next to paths that take no system
+// call.
+inline constexpr Nanos kStreamRests = 50 * kMicrosecond;
 
 class Path {
 public:

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <memory>
 
 #include "base/fork_guard.h"
@@ -45,13 +46,35 @@ bool ProgressThread::enter(Entry& entry) {
     if (ForkGuard::process().in_child()) {
         return false;
     }
-    const ListLock lock(*this);
-    entries_.push_back(std::move(entry));
-    if (entries_.size() == 1 && !start()) {
-        entry = std::move(entries_.back());
-        entries_.pop_back();
+    const MutexLock lock(gate_);
+    new_.push_back(std::move(entry));
+    runs_ = runs_ || start();
+    if (!runs_) {
+        entry = std::move(new_.back());
+        new_.pop_back();
+    }
+    return runs_;
+}
+
+// At the begin of the thread's round. False if its time is over.
+bool ProgressThread::take_in(std::uint64_t generation) {
+    const MutexLock lock(gate_);
+    if (generation != generation_) {
         return false;
     }
+    std::move(new_.begin(), new_.end(), std::back_inserter(entries_));
+    new_.clear();
+    return true;
+}
+
+// After one has gone. True if the thread ends, as there are no others.
+bool ProgressThread::end_if_last() {
+    const MutexLock lock(gate_);
+    if (!entries_.empty() || !new_.empty()) {
+        return false;
+    }
+    ++generation_;
+    runs_ = false;
     return true;
 }
 
@@ -65,7 +88,7 @@ std::unique_ptr<ConnectionEnd> ProgressThread::take_out() {
     }
     std::unique_ptr<ConnectionEnd> own = std::move(found->own);
     entries_.erase(found);
-    generation_ += entries_.empty() ? 1 : 0;  // the thread ends
+    (void)end_if_last();
     return own;
 }
 
@@ -77,10 +100,14 @@ void ProgressThread::remove(ConnectionEnd& end) {
     }
     bool last = false;
     {
+        const auto gone = [&](const Entry& entry) { return entry.end == &end; };
         const ListLock lock(*this);
-        std::erase_if(entries_, [&](const Entry& entry) { return entry.end == &end; });
-        last = entries_.empty();
-        generation_ += last ? 1 : 0;  // the thread ends
+        std::erase_if(entries_, gone);
+        {
+            const MutexLock gate(gate_);
+            std::erase_if(new_, gone);
+        }
+        last = end_if_last();
     }
     if (last) {
         wake();

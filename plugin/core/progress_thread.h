@@ -23,7 +23,7 @@ public:
     ProgressThread(const ProgressThread&) = delete;
     ProgressThread& operator=(const ProgressThread&) = delete;
 
-    // False if no thread could be started. Any thread.
+    // False if no thread could be started. Waits for no round. Any thread.
     bool add(ConnectionEnd& end);
     // The same for one that nobody else has any more, until it is over. Keeps it only if true.
     bool adopt(std::unique_ptr<ConnectionEnd>& end);
@@ -52,7 +52,7 @@ protected:
             ::sched_yield();
         }
         const MutexLock lock(mutex_);
-        if (generation != generation_) {
+        if (!take_in(generation)) {
             return false;
         }
         for (Entry& entry : entries_) {
@@ -87,14 +87,21 @@ private:
         ProgressThread& thread_;
     };
     bool enter(Entry& entry);
-    bool start() DEFT_REQUIRES(mutex_);
+    bool start() DEFT_REQUIRES(gate_);
+    bool take_in(std::uint64_t generation) DEFT_REQUIRES(mutex_);
+    bool end_if_last() DEFT_REQUIRES(mutex_);
     static void* main(void* argument);
 
     const char* const name_;
     Mutex mutex_;
-    std::vector<Entry> entries_ DEFT_GUARDED_BY(mutex_);    // a thread runs while there are any
-    std::uint64_t generation_ DEFT_GUARDED_BY(mutex_) = 0;  // of that thread
-    std::atomic<int> waiting_{0};                           // for mutex_, of others than the thread
+    std::vector<Entry> entries_ DEFT_GUARDED_BY(mutex_);
+    std::atomic<int> waiting_{0};  // for mutex_, of others than the thread
+    // Of those that the next round takes in; taken after mutex_ by who needs both, and never for
+    // longer than it takes to look: NCCL's thread waits for it.
+    Mutex gate_;
+    std::vector<Entry> new_ DEFT_GUARDED_BY(gate_);
+    bool runs_ DEFT_GUARDED_BY(gate_) = false;  // a thread does while there are any, new ones too
+    std::uint64_t generation_ DEFT_GUARDED_BY(gate_) = 0;  // of that thread
     std::atomic<std::uint32_t> asleep_{0};
 };
 

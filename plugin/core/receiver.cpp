@@ -2,10 +2,12 @@
 #include "plugin/core/receiver.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/log.h"
 #include "deft/abi/net.h"
+#include "plugin/core/chunk_rules.h"
 #include "plugin/core/copies.h"
 #include "plugin/core/copy_in_order.h"
 
@@ -32,6 +34,7 @@ constexpr std::uint64_t kLowCredit = 2;
 constexpr std::uint64_t kAnnounceLarge = kEagerAhead / 2;
 constexpr std::uint64_t kAnnounceSoon = kEagerAhead / 8 * 6;
 constexpr std::uint64_t kAnnounceNow = kEagerAhead / 8 * 7;
+constexpr Nanos kStreamCredit = kMillisecond;   // between two words over a stream, see can_wait()
 constexpr Nanos kFarewell = 50 * kMillisecond;  // for the goodbye to leave
 constexpr Nanos kFenceLimit = 300 * kMillisecond;
 
@@ -177,7 +180,8 @@ std::uint64_t Receiver::moved() const {
 
 void Receiver::poll_links(const Slot* wanted, Nanos now) {
     for (auto& link : links_) {
-        if (!link->path) {
+        const bool rests = granted_up_ > 0 && !link->can.granted && now < link->rests_until;
+        if (!link->path || rests) {
             continue;
         }
         const Path::Poll result = link->path->poll(*link, true);
@@ -188,6 +192,7 @@ void Receiver::poll_links(const Slot* wanted, Nanos now) {
             continue;
         }
         worked_ += result == Path::Poll::Worked ? 1 : 0;
+        link->rests_until = result == Path::Poll::Idle ? now + kStreamRests : 0;
         if (link->tell || (link->owed > 0 && now - link->owed_since >= kSharedFor)) {
             tell(*link, now);
         }
@@ -303,8 +308,8 @@ void Receiver::take_chunk(PathSlot& link, const Chunk& chunk) {
         return;
     }
     Slot& slot = this->slot(chunk.message);
-    const std::uint64_t bit = std::uint64_t{1} << chunk.index;
-    if (slot.complete || (slot.arrived & bit) != 0) {
+    const std::uint64_t bits = bits_of(chunk);
+    if (slot.complete || (slot.arrived & bits) != 0) {
         return;
     }
     std::byte* unused = nullptr;
@@ -314,8 +319,9 @@ void Receiver::take_chunk(PathSlot& link, const Chunk& chunk) {
     if (begun && chunk.length > 0) {  // its receive was posted meanwhile
         copy_in_order(slot.data, waiting.bytes, chunk.length);
     }
-    slot.arrived |= bit;
-    if (--slot.missing == 0) {
+    slot.arrived |= bits;
+    slot.missing -= static_cast<std::uint16_t>(std::popcount(bits));
+    if (slot.missing == 0) {
         complete(slot);
     }
 }
@@ -366,15 +372,35 @@ Control Receiver::state_of(const PathSlot& link) const {
     return control;
 }
 
+// A path with grants brings the credit as well, and sooner: the streams next to it say so now and
+// then, in case it is dead without our knowing.
+bool Receiver::can_wait(const PathSlot& link, Nanos now) const {
+    return granted_up_ > 0 && !link.can.granted && link.received == link.told_received &&
+           now - link.told_at < kStreamCredit;
+}
+
+void Receiver::told(PathSlot& link, Nanos now) {
+    link.tell = false;
+    link.told_at = now;
+    link.told_received = link.received;
+    link.owed = link.lone = link.lone_bytes = 0;
+    announced_ = posted_;
+    unannounced_bytes_ = 0;
+    unannounced_large_ = false;
+}
+
 bool Receiver::tell(PathSlot& link, Nanos now) {
+    if (link.can.granted && link.credited == posted_) {
+        told(link, now);  // by its grants, and what came it acknowledges itself
+        return true;
+    }
+    if (can_wait(link, now)) {
+        link.tell = true;
+        return false;
+    }
     switch (link.path->send(state_of(link))) {
         case Post::Ok:
-            link.tell = false;
-            link.told_received = link.received;
-            link.owed = link.lone = link.lone_bytes = 0;
-            announced_ = posted_;
-            unannounced_bytes_ = 0;
-            unannounced_large_ = false;
+            told(link, now);
             return true;
         case Post::Again:
             link.tell = true;
@@ -452,7 +478,7 @@ void Receiver::retire() {
         }
         link->state = PathState::Down;
     }
-    up_ = 0;
+    up_ = granted_up_ = 0;
     source_.reset();
 }
 

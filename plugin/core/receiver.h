@@ -79,6 +79,7 @@ public:
     void progress(Nanos now) override;
     bool busy() const override { return completed_ < posted_ && !failure_; }
     bool held() const override { return held_ > 0; }
+    bool fences() const override { return !domains_.empty(); }
     std::uint64_t moved() const override;
     void release(const void* data, std::size_t size) override;
     std::vector<std::shared_ptr<Domain>> domains() const override;
@@ -138,6 +139,7 @@ private:
         std::unique_ptr<Path> path;
         Capabilities can;
         std::uint64_t granted = 0;           // older messages are, or need it not
+        std::uint64_t credited = 0;          // receives that its grants have told of
         FencedPath fenced;                   // the incarnation before
         std::uint32_t asked = 0;             // the sender wants to know of this one; 0: of none
         std::uint32_t barred = 0;            // it and older ones never come in any more
@@ -150,7 +152,9 @@ private:
         std::uint64_t received = 0;       // chunks since it was connected
         std::uint64_t told_received = 0;  // as of the last control frame
         bool tell = false;                // a control frame is due
-        std::uint64_t owed = 0;           // bytes for which one may wait, see owe()
+        Nanos told_at = 0;
+        Nanos rests_until = 0;   // see kStreamRests
+        std::uint64_t owed = 0;  // bytes for which one may wait, see owe()
         Nanos owed_since = 0;
         std::uint64_t lone = 0;        // chunks that may wait longer, see owe() ...
         std::uint64_t lone_bytes = 0;  // ... and their bytes
@@ -192,6 +196,8 @@ private:
     void complete(Slot& slot);
     void poll_links(const Slot* wanted, Nanos now);
     bool tell(PathSlot& link, Nanos now);
+    bool can_wait(const PathSlot& link, Nanos now) const;
+    void told(PathSlot& link, Nanos now);
     bool take_early(Slot& slot);
     void announce(Nanos now);
     Control state_of(const PathSlot& link) const;
@@ -243,8 +249,9 @@ private:
     Patience patience_;
     PeerEvidence evidence_;
     std::size_t up_ = 0;
-    bool granting_ = false;  // some path is or was a granted one
-    bool fences_ = false;    // one is under way, or wanted
+    std::size_t granted_up_ = 0;  // granted ones among them
+    bool granting_ = false;       // some path is or was a granted one
+    bool fences_ = false;         // one is under way, or wanted
     bool peer_bye_ = false;
     bool retired_ = false;      // after a failure: the peer was told
     bool damage_told_ = false;  // once per connection aloud

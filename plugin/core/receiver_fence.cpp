@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "deft/abi/net.h"
+#include "plugin/core/chunk_rules.h"
 #include "plugin/core/receiver.h"
 
 namespace deft::net {
@@ -38,6 +39,7 @@ void Receiver::grant(PathSlot& link) {
                 lose(link, link.path->failure(), now_);
                 return;
             case Post::Ok:  // which is credit, too
+                link.credited = link.granted + 1;
                 announced_ = links_.size() == 1 ? link.granted + 1 : announced_;
                 break;
         }
@@ -57,7 +59,8 @@ void Receiver::grant_all() {
 PathEvents::Place Receiver::landed(PathSlot& link, const Chunk& chunk) {
     std::byte* unused = nullptr;
     if (chunk.message < completed_ || chunk.message >= posted_ ||
-        place(chunk, unused) != PathEvents::Place::Store) {
+        place(chunk, unused) != PathEvents::Place::Store ||
+        (slot(chunk.message).arrived & bits_of(chunk)) != 0) {
         return PathEvents::Place::Refuse;
     }
     // What a lost stream had brought of it before its receive was posted is worth nothing.

@@ -40,9 +40,11 @@ void Receiver::apply(PathSlot& link, PathEvent event, const char* why) {
     link.counters->transitions.fetch_add(1, std::memory_order_relaxed);
     DEFT_DEBUG("path %zu of %s: %s -> %s (%s)", link.index, options_.name, to_string(before),
                to_string(link.state), why);
-    up_ = 0;
+    up_ = granted_up_ = 0;
     for (const auto& each : links_) {
-        up_ += each->state == PathState::Up ? 1 : 0;
+        const bool up = each->state == PathState::Up;
+        up_ += up ? 1 : 0;
+        granted_up_ += up && each->can.granted ? 1 : 0;
     }
 }
 
@@ -68,6 +70,7 @@ void Receiver::take_in(Nanos now) {
         link.counters = admitted.counters;
         link.can = link.path->capabilities();
         link.granted = completed_;
+        link.credited = link.told_at = 0;
         granting_ = granting_ || link.can.granted;
         link.incarnation = admitted.incarnation;
         link.received = link.told_received = 0;
@@ -103,6 +106,10 @@ void Receiver::lose(PathSlot& link, const char* why, Nanos now) {
                    "look at the NIC, cable and switch",
                    options_.name, why);
         damage_told_ = true;
+    }
+    for (auto& other : links_) {
+        // What its grants have told the sender may not know.
+        other->tell = other->tell || (link.can.granted && other->path);
     }
     const Nanos silence = std::min(link.path->silence(), options_.link_timeout / 4 * 3);
     begin_fence(link);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "deft/abi/net.h"
+#include "plugin/core/chunk_rules.h"
 
 namespace deft::net {
 namespace {
@@ -169,7 +170,7 @@ void Sender::progress(Nanos now) {
         return;
     }
     for (auto& link : links_) {
-        if (link->path) {
+        if (link->path && !rests(*link, now)) {
             poll_link(*link, now, true);
         }
     }
@@ -193,23 +194,6 @@ std::uint64_t Sender::moved() const {
     return sum;
 }
 
-void Sender::cut(Slot& slot) {
-    double fastest = 0;
-    std::size_t count = 0;
-    for (const auto& link : links_) {
-        if (takes(*link)) {
-            fastest = std::max(fastest, link->rate.bytes_per_second());
-            ++count;
-        }
-    }
-    slot.chunk_size = slot.size == 0 ? 0 : chunk_bytes(slot.size, count, fastest);
-    slot.chunks =
-        slot.size == 0
-            ? 1
-            : static_cast<std::uint16_t>((slot.size + slot.chunk_size - 1) / slot.chunk_size);
-    slot.pending = slot.chunks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << slot.chunks) - 1;
-}
-
 // Gives chunks to paths until there is nothing to give, no credit, or the best path has no room:
 // waiting for the best path is then better than using another one.
 void Sender::pump(Nanos now) {
@@ -225,39 +209,11 @@ void Sender::pump(Nanos now) {
         if (slot.chunks == 0) {
             cut(slot);
         }
-        PathSlot* link = choose(slot);
+        PathSlot* link = choose(slot, now);
         if (link == nullptr || !post(*link, slot, now)) {
             return;
         }
     }
-}
-
-// Of the paths that the slot's next chunk may go by, the one that finishes it first.
-Sender::PathSlot* Sender::choose(const Slot& slot) {
-    if (only_ != nullptr && (!fencing_ || reaches(*only_, slot))) {
-        return only_;
-    }
-    std::array<PathOutlook, 16> outlooks;
-    const std::size_t count = std::min(links_.size(), outlooks.size());
-    for (std::size_t i = 0; i < count; ++i) {
-        const PathSlot& link = *links_[i];
-        // What the others cannot carry goes by one that was left out, too.
-        const bool usable = fencing_ ? sound(link) && reaches(link, slot) : takes(link);
-        outlooks[i] = {usable, link.rate.bytes_per_second(), link.rate.outstanding(),
-                       link.rate.latency()};
-    }
-    int best = -1;
-    if (fencing_) {
-        std::array<PathOutlook, 16> taking = outlooks;
-        for (std::size_t i = 0; i < count; ++i) {
-            taking[i].usable = taking[i].usable && takes(*links_[i]);
-        }
-        best = earliest_finish(std::span(taking.data(), count), slot.chunk_size);
-    }
-    if (best < 0 && !(fencing_ && grant_is_coming(slot))) {
-        best = earliest_finish(std::span(outlooks.data(), count), slot.chunk_size);
-    }
-    return best < 0 ? nullptr : links_[static_cast<std::size_t>(best)].get();
 }
 
 // True if pump() should go on.
@@ -270,6 +226,8 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
         return false;
     }
     const auto index = static_cast<std::uint16_t>(__builtin_ctzll(may));
+    const std::uint64_t run =
+        link.can.run_bytes > 0 && fencing_ && needs_grant(link, slot) ? run_of(link, slot, may) : 1;
     Chunk chunk;
     chunk.message = slot.message;
     chunk.total = slot.size;
@@ -277,7 +235,7 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
     chunk.index = index;
     chunk.offset = std::uint64_t{index} * slot.chunk_size;
     chunk.length = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(slot.chunk_size, slot.size - chunk.offset));
+        std::min<std::uint64_t>(run * slot.chunk_size, slot.size - chunk.offset));
     chunk.kept = slot.copy != nullptr;
     chunk.data = slot.data + chunk.offset;
     if (fencing_ && needs_grant(link, slot)) {
@@ -301,16 +259,17 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
         link.busy_since = now;
         link.last_progress = now;
     }
-    slot.pending &= ~(std::uint64_t{1} << index);
+    const std::uint64_t chunks = bits_of(chunk);
+    slot.pending &= ~chunks;
     link.flights[link.next_flight++ % kFlights] = {
-        slot.message, chunk.length, index, now,
+        slot.message, chunks, chunk.length, now,
         link.rate.measured() ? now + kLate + kLateTimes * link.rate.predicted(chunk.length)
                              : kNever};
     link.rate.posted(chunk.length, now);
     link.full_size.posted(chunk.length);
     LinkCounters& counters = link.dialer->counters();
     counters.bytes_sent.fetch_add(chunk.length, std::memory_order_relaxed);
-    counters.chunks_sent.fetch_add(1, std::memory_order_relaxed);
+    counters.chunks_sent.fetch_add(run, std::memory_order_relaxed);
     return true;
 }
 
@@ -318,10 +277,12 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
 bool Sender::poll_link(PathSlot& link, Nanos now, bool reading) {
     link.looked_before = link.looked;
     link.looked = now;
-    if (link.path->poll(link, reading) == Path::Poll::Failed) {
+    const Path::Poll polled = link.path->poll(link, reading);
+    if (polled == Path::Poll::Failed) {
         lose(link, link.path->failure(), now);
         return false;
     }
+    link.rests_until = polled == Path::Poll::Idle ? now + kStreamRests : 0;
     return true;
 }
 
@@ -358,7 +319,7 @@ void Sender::on_counts(PathSlot& link, std::uint64_t received, std::uint64_t com
         link.delivered += flight.length;
         Slot& slot = this->slot(flight.message);
         if (slot.message == flight.message && !slot.delivered) {
-            acknowledge(slot, flight.index);
+            acknowledge(slot, flight.chunks);
         }
     }
     posted_ = std::max(posted_, posted);
@@ -412,9 +373,9 @@ void Sender::on_end(const PathSlot& link, const Control& control) {
     }
 }
 
-void Sender::acknowledge(Slot& slot, std::uint16_t index) {
-    slot.acknowledged |= std::uint64_t{1} << index;
-    slot.pending &= ~(std::uint64_t{1} << index);
+void Sender::acknowledge(Slot& slot, std::uint64_t chunks) {
+    slot.acknowledged |= chunks;
+    slot.pending &= ~chunks;
     const std::uint64_t all =
         slot.chunks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << slot.chunks) - 1;
     if (slot.acknowledged == all) {

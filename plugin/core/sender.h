@@ -103,8 +103,8 @@ private:
     };
     struct Flight {
         std::uint64_t message;
-        std::uint32_t length;
-        std::uint16_t index;
+        std::uint64_t chunks;  // of the message, a bit each
+        std::uint32_t length;  // of all of them
         Nanos posted_at;
         Nanos late_at;  // it should long have been acknowledged, see resend_tail()
     };
@@ -142,6 +142,7 @@ private:
         Nanos heard = 0;   // anything of the receiver's process
         Nanos looked = 0;  // for what the peer says
         Nanos looked_before = 0;
+        Nanos rests_until = 0;  // see rests()
         FullSize full_size;
         Carrier carrier;  // of the local link, when the path was made or last lost
         int failed_attempts = 0;
@@ -179,14 +180,20 @@ private:
     void take_copy(Slot& slot);
     void cut(Slot& slot);
     void pump(Nanos now);
-    PathSlot* choose(const Slot& slot);
+    // Which path takes what (sender_choice.cpp).
+    struct Outlooks;
+    Outlooks outlooks(const Slot& slot, bool wait) const;
+    PathSlot* choose(const Slot& slot, Nanos now);
+    std::size_t run_of(const PathSlot& link, const Slot& slot, std::uint64_t may) const;
+    bool patient(const Slot& slot, Nanos now);
+    bool rests(const PathSlot& link, Nanos now) const;
     bool post(PathSlot& link, Slot& slot, Nanos now);
     bool poll_link(PathSlot& link, Nanos now, bool reading);
     void on_control(PathSlot& link, const Control& control);
     void on_counts(PathSlot& link, std::uint64_t received, std::uint64_t completed,
                    std::uint64_t posted);
     void on_end(const PathSlot& link, const Control& control);
-    void acknowledge(Slot& slot, std::uint16_t index);
+    void acknowledge(Slot& slot, std::uint64_t chunks);
     void deliver(Slot& slot);
     void retract();
     void apply(PathSlot& link, PathEvent event, const char* why);
@@ -213,7 +220,7 @@ private:
     bool needs_grant(const PathSlot& link, const Slot& slot) const {
         return link.can.granted && slot.size > link.can.inline_bytes;
     }
-    bool grant_is_coming(const Slot& slot) const;
+    bool grant_is_coming(const PathSlot& link, const Slot& slot) const;
     bool open_work(const Slot& slot) const;
     void on_grant(PathSlot& link, const Grant& grant);
     void open_fence(PathSlot& link, Nanos now);
@@ -264,10 +271,13 @@ private:
     std::uint64_t posted_ = 0;
     std::size_t held_ = 0;  // requests that NCCL has
     PathProber prober_;
-    bool spare_ = false;        // some usable path is not left out by the trials
-    bool any_proven_ = false;   // a path that is up has carried a full-size piece
-    std::size_t unproven_ = 0;  // so many have not
-    Nanos prove_until_ = 0;     // before any has, large messages wait so long for the first
+    bool spare_ = false;                // some usable path is not left out by the trials
+    bool any_proven_ = false;           // a path that is up has carried a full-size piece
+    std::size_t unproven_ = 0;          // so many have not
+    Nanos prove_until_ = 0;             // before any has, large messages wait so long for the first
+    std::size_t granted_up_ = 0;        // granted paths that are up
+    std::uint64_t waits_for_ = kProbe;  // the message for whose grant it waits ...
+    Nanos waits_until_ = 0;             // ... and how long at most
     std::size_t usable_ = 0;
     PathSlot* only_ = nullptr;  // the one usable path, if there is just one
     Nanos now_ = 0;

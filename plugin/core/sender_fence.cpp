@@ -25,15 +25,12 @@ bool Sender::reaches(const PathSlot& link, const Slot& slot) const {
     return permitted(link, slot) != 0;
 }
 
-// A path that is not left out waits for no more than the receiver's permission, which is on its
-// way: it gives them in the order of messages, refused ones included.
-bool Sender::grant_is_coming(const Slot& slot) const {
-    return slot.message < posted_ &&
-           std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
-               return takes(*link) && !left_out(*link) && needs_grant(*link, slot) &&
-                      !link->grants->through(slot.message) && slot.region != nullptr &&
-                      slot.region->in(link->domain.get()) != nullptr;
-           });
+// All that the path waits for is the receiver's permission, which is on its way: it gives them in
+// the order of messages, refused ones included.
+bool Sender::grant_is_coming(const PathSlot& link, const Slot& slot) const {
+    return slot.message < posted_ && takes(link) && !left_out(link) && needs_grant(link, slot) &&
+           !link.grants->through(slot.message) && slot.region != nullptr &&
+           slot.region->in(link.domain.get()) != nullptr;
 }
 
 // Which of the slot's pending chunks may go by this path. What a stream has had may land again only
@@ -126,7 +123,7 @@ void Sender::on_fenced(const Control& control) {
         Slot& slot = this->slot(flight.message);
         if (flight.message != kProbe && slot.message == flight.message && !slot.delivered) {
             link.delivered += flight.length;
-            acknowledge(slot, flight.index);
+            acknowledge(slot, flight.chunks);
         }
     }
     on_counts(link, 0, 0, 0);

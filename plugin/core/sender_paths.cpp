@@ -65,7 +65,7 @@ Sender::Ready Sender::establish(Nanos now) {
 }
 
 void Sender::count_usable() {
-    usable_ = unproven_ = 0;
+    usable_ = unproven_ = granted_up_ = 0;
     only_ = nullptr;
     any_proven_ = spare_ = false;
     std::uint32_t up_now = 0;
@@ -74,6 +74,7 @@ void Sender::count_usable() {
         if (up && link->full_size.proven()) {
             any_proven_ = true;
         }
+        granted_up_ += up && link->can.granted ? 1 : 0;
         unproven_ += up && !link->full_size.proven() ? 1 : 0;
         up_now |= up ? std::uint32_t{1} << link->index : 0;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sender sends a second time, and on which path: the chunks of one that is lost or late.
 #include <algorithm>
+#include <bit>
 
 #include "plugin/core/sender.h"
 
@@ -10,7 +11,7 @@ std::uint64_t Sender::PathSlot::carries(std::uint64_t message) const {
     std::uint64_t chunks = 0;
     for (std::uint64_t i = first_flight; i < next_flight; ++i) {
         const Flight& flight = flights[i % kFlights];
-        chunks |= flight.message == message ? std::uint64_t{1} << flight.index : 0;
+        chunks |= flight.message == message ? flight.chunks : 0;
     }
     return chunks;
 }
@@ -49,8 +50,12 @@ void Sender::count_resent(PathSlot& link, const Slot& slot, std::uint64_t chunks
     std::uint64_t bytes = 0;
     for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
         const Flight& flight = link.flights[i % kFlights];
-        const bool counts = flight.message == slot.message && (chunks >> flight.index & 1) != 0;
-        bytes += counts ? flight.length : 0;
+        if (flight.message == slot.message && (chunks & flight.chunks) == flight.chunks) {
+            bytes += flight.length;
+        } else if (flight.message == slot.message) {
+            bytes +=
+                static_cast<std::uint64_t>(std::popcount(chunks & flight.chunks)) * slot.chunk_size;
+        }
     }
     link.dialer->counters().resent_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
@@ -60,7 +65,7 @@ bool Sender::late(const PathSlot& link, const Slot& slot, Nanos now) const {
     for (std::uint64_t i = link.first_flight; i < link.next_flight; ++i) {
         const Flight& flight = link.flights[i % kFlights];
         if (flight.message == slot.message && now > flight.late_at &&
-            (slot.acknowledged >> flight.index & 1) == 0) {
+            (flight.chunks & ~slot.acknowledged) != 0) {
             return true;
         }
     }

@@ -35,7 +35,7 @@ void Sender::send_probes(Nanos now) {
         if (!due || link->path->post(probe) != Post::Ok) {
             continue;  // one that has failed is found out when it is polled
         }
-        link->flights[link->next_flight++ % kFlights] = {kProbe, probe.length, 0, now, kNever};
+        link->flights[link->next_flight++ % kFlights] = {kProbe, 1, probe.length, now, kNever};
         link->rate.posted(probe.length, now);
         link->full_size.posted(probe.length);
         link->busy_since = link->last_progress = now;

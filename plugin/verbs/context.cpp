@@ -87,16 +87,15 @@ void VerbsContext::look_soon(Nanos now) {
 void VerbsContext::take(const deft_verbs_async_event_t& event) {
     switch (event.event_type) {
         case DEFT_VERBS_EVENT_PORT_ACTIVE:
-        case DEFT_VERBS_EVENT_PORT_ERR: {
-            Carrier& carrier = port(event.element.port_num);
-            carrier.down = event.event_type == DEFT_VERBS_EVENT_PORT_ERR;
-            ++(carrier.down ? carrier.lost : carrier.gained);
+        case DEFT_VERBS_EVENT_PORT_ERR:
+            get_to_know(event.element.port_num);
+            change(port(event.element.port_num), event.event_type == DEFT_VERBS_EVENT_PORT_ERR);
             return;
-        }
         case DEFT_VERBS_EVENT_DEVICE_FATAL:
-            for (auto& [number, carrier] : ports_) {
-                ++carrier.lost;
-                carrier.down = true;
+            for (Port& each : ports_) {
+                if (each.known.load(std::memory_order_relaxed)) {
+                    change(each, true);
+                }
             }
             for (const auto& [qp, lost] : watched_) {
                 lost->store(true, std::memory_order_relaxed);
@@ -116,21 +115,36 @@ void VerbsContext::take(const deft_verbs_async_event_t& event) {
     }
 }
 
-Carrier& VerbsContext::port(int number) {
-    const auto [entry, added] = ports_.try_emplace(number);
-    if (added) {
-        deft_verbs_port_attr_t attributes{};
-        std::string problem;
-        entry->second.down =
-            !query_port(number, attributes, problem) || attributes.state != DEFT_VERBS_PORT_ACTIVE;
+void VerbsContext::get_to_know(int number) {
+    Port& one = port(number);
+    if (one.known.load(std::memory_order_relaxed)) {
+        return;
     }
-    return entry->second;
+    deft_verbs_port_attr_t attributes{};
+    std::string problem;
+    one.down.store(
+        !query_port(number, attributes, problem) || attributes.state != DEFT_VERBS_PORT_ACTIVE,
+        std::memory_order_relaxed);
+    one.known.store(true, std::memory_order_release);
+}
+
+void VerbsContext::change(Port& port, bool down) {
+    port.down.store(down, std::memory_order_relaxed);
+    (down ? port.lost : port.gained).fetch_add(1, std::memory_order_relaxed);
 }
 
 Carrier VerbsContext::carrier(int number) {
     look_soon(steady_now());
-    const MutexLock lock(mutex_);
-    return port(number);
+    const Port& one = port(number);
+    if (!one.known.load(std::memory_order_acquire)) {
+        const MutexLock lock(mutex_);
+        get_to_know(number);
+    }
+    Carrier carrier;
+    carrier.lost = one.lost.load(std::memory_order_relaxed);
+    carrier.gained = one.gained.load(std::memory_order_relaxed);
+    carrier.down = one.down.load(std::memory_order_relaxed);
+    return carrier;
 }
 
 void VerbsContext::watch(const deft_verbs_qp_t* qp, std::atomic<bool>& lost) {

@@ -2,6 +2,7 @@
 // An opened RDMA device, and what happens to its ports and queue pairs.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -36,7 +37,7 @@ public:
     // The same, but at most once a millisecond.
     void look_soon(Nanos now);
     // Of a port, by the events that look_soon() has taken; `down` from the beginning if it was not
-    // active when it was first asked for.
+    // active when it was first asked for. Waits for nobody, but the first time.
     Carrier carrier(int port);
     // From now on `lost` is set when an event says that the queue pair is; until forget().
     void watch(const deft_verbs_qp_t* qp, std::atomic<bool>& lost);
@@ -45,14 +46,24 @@ public:
 private:
     VerbsContext(const VerbsLibrary& library, deft_verbs_context_t* context, std::string device);
     void take(const deft_verbs_async_event_t& event) DEFT_REQUIRES(mutex_);
-    Carrier& port(int number) DEFT_REQUIRES(mutex_);
+    struct Port {  // written under mutex_
+        std::atomic<bool> known{false};
+        std::atomic<bool> down{false};
+        std::atomic<std::uint64_t> lost{0};
+        std::atomic<std::uint64_t> gained{0};
+    };
+    Port& port(int number) { return ports_[static_cast<std::size_t>(number) % kPorts]; }
+    void get_to_know(int number) DEFT_REQUIRES(mutex_);
+    static void change(Port& port, bool down);
+
+    static constexpr std::size_t kPorts = 256;  // a port's number has eight bits
 
     const VerbsLibrary& library_;
     deft_verbs_context_t* const context_;
     const std::string device_;
     std::atomic<Nanos> looked_{0};
     Mutex mutex_;
-    std::map<int, Carrier> ports_ DEFT_GUARDED_BY(mutex_);
+    std::array<Port, kPorts> ports_;
     std::map<const deft_verbs_qp_t*, std::atomic<bool>*> watched_ DEFT_GUARDED_BY(mutex_);
 };
 

@@ -30,7 +30,7 @@ bool get_chunk(ByteReader& in, Chunk& chunk) {
     chunk.offset = in.get<std::uint64_t>();
     chunk.chunk_size = in.get<std::uint32_t>();
     chunk.index = in.get<std::uint16_t>();
-    return in.ok() && sane_chunk(chunk);
+    return in.ok() && sane_run(chunk);
 }
 
 void put_control(ByteWriter& out, const Control& control) {
@@ -107,6 +107,7 @@ bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame) 
     frame.kind = reader.get<VerbsFrameKind>();
     switch (frame.kind) {
         case VerbsFrameKind::Carried:
+            return get_chunk(reader, frame.chunk) && sane_chunk(frame.chunk);
         case VerbsFrameKind::Written:
             return get_chunk(reader, frame.chunk);
         case VerbsFrameKind::Control:

@@ -88,7 +88,47 @@ VerbsHandshake::Result VerbsHandshake::take_made() {
     return Result::Pending;
 }
 
+// False: it has failed. Connects the queue pair once the peer's address is here.
+bool VerbsHandshake::hear() {
+    if (in_done_ < in_.size()) {
+        const ssize_t got =
+            ::recv(socket_.get(), in_.data() + in_done_, in_.size() - in_done_, MSG_DONTWAIT);
+        if (got == 0) {
+            fail("the peer has closed the connection and told of no queue pair");
+            return false;
+        }
+        if (got < 0 && !would_block()) {
+            lost("receive");
+            return false;
+        }
+        in_done_ += got > 0 ? static_cast<std::size_t>(got) : 0;
+    }
+    if (in_done_ < in_.size() || connecting_) {
+        return true;
+    }
+    VerbsAddress peer;
+    if (!decode(in_, peer)) {
+        fail("the peer has told of a queue pair that cannot be");
+        return false;
+    }
+    connecting_ = true;
+    const bool answers_later = role_ == VerbsPath::Role::Receiver && pair_->agrees(peer);
+    pair_->connect(peer);
+    if (answers_later) {
+        stage_ = Stage::Connecting;
+    }
+    return true;
+}
+
+// The receiver hears first. Where both cards have a vendor's extensions, what it tells is what was
+// agreed, once its queue pair is connected.
 VerbsHandshake::Result VerbsHandshake::tell() {
+    if (!hear()) {
+        return Result::Failed;
+    }
+    if (stage_ != Stage::Telling || (role_ == VerbsPath::Role::Receiver && !connecting_)) {
+        return Result::Pending;
+    }
     if (out_done_ < out_.size()) {
         const ssize_t sent = ::send(socket_.get(), out_.data() + out_done_, out_.size() - out_done_,
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -97,26 +137,9 @@ VerbsHandshake::Result VerbsHandshake::tell() {
         }
         out_done_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
     }
-    if (in_done_ < in_.size()) {
-        const ssize_t got =
-            ::recv(socket_.get(), in_.data() + in_done_, in_.size() - in_done_, MSG_DONTWAIT);
-        if (got == 0) {
-            return fail("the peer has closed the connection and told of no queue pair");
-        }
-        if (got < 0 && !would_block()) {
-            return lost("receive");
-        }
-        in_done_ += got > 0 ? static_cast<std::size_t>(got) : 0;
+    if (out_done_ == out_.size() && connecting_) {
+        stage_ = Stage::Connecting;
     }
-    if (out_done_ < out_.size() || in_done_ < in_.size()) {
-        return Result::Pending;
-    }
-    VerbsAddress peer;
-    if (!decode(in_, peer)) {
-        return fail("the peer has told of a queue pair that cannot be");
-    }
-    pair_->connect(peer);
-    stage_ = Stage::Connecting;
     return Result::Pending;
 }
 
@@ -132,7 +155,10 @@ VerbsHandshake::Result VerbsHandshake::wait_for_states() {
         case VerbsQueuePair::State::Connecting:
             return Result::Pending;
         case VerbsQueuePair::State::Ready:
-            stage_ = Stage::Greeting;
+            if (out_done_ == 0) {
+                encode(pair_->own(), out_);
+            }
+            stage_ = out_done_ == out_.size() ? Stage::Greeting : Stage::Telling;
             return Result::Pending;
         default:
             return fail(pair_->why());

@@ -21,9 +21,9 @@ class VerbsHandshake {
 public:
     enum class Result { Pending, Connected, Failed };
 
-    // `socket`: a connection to the peer on which both ends have agreed to go on with RDMA; 32
-    // bytes go each way over it, and it is the path's life line from then on. `role`: the sender
-    // speaks first over the queue pair.
+    // `socket`: a connection to the peer on which both ends have agreed to go on with RDMA; an
+    // address goes each way over it, and it is the path's life line from then on. `role`: the
+    // sender speaks first over the queue pair.
     VerbsHandshake(std::shared_ptr<VerbsDomain> domain, const VerbsQueuePair::Options& options,
                    VerbsPath::Role role, UniqueFd socket);
     ~VerbsHandshake();
@@ -42,6 +42,7 @@ private:
     Result lost(const char* call);
     Result take_made();
     Result tell();
+    bool hear();
     bool peer_gone() const;
     Result wait_for_states();
     Result greet(std::unique_ptr<VerbsPath>& path);
@@ -56,7 +57,8 @@ private:
     std::size_t out_done_ = 0;
     std::array<std::byte, kVerbsAddressBytes> in_;
     std::size_t in_done_ = 0;
-    bool greeted_ = false;  // the sender's greeting is out
+    bool connecting_ = false;  // the peer's address is known
+    bool greeted_ = false;     // the sender's greeting is out
     std::string failure_;
 };
 

@@ -95,6 +95,8 @@ bool open_verbs_library(const std::string& named, VerbsLibrary& library, std::st
     symbols.need("ibv_create_qp", "IBVERBS_1.1", library.create_qp);
     symbols.need("ibv_modify_qp", "IBVERBS_1.1", library.modify_qp);
     symbols.need("ibv_destroy_qp", "IBVERBS_1.1", library.destroy_qp);
+    symbols.want("ibv_query_ece", "IBVERBS_1.10", library.query_ece);
+    symbols.want("ibv_set_ece", "IBVERBS_1.10", library.set_ece);
     return problem.empty() && prepare_for_fork(library, problem);
 }
 

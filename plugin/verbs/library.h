@@ -45,6 +45,9 @@ struct VerbsLibrary {
                                   deft_verbs_qp_init_attr_t* attributes) = nullptr;
     int (*modify_qp)(deft_verbs_qp_t* qp, deft_verbs_qp_attr_t* attributes, int mask) = nullptr;
     int (*destroy_qp)(deft_verbs_qp_t* qp) = nullptr;
+    // May be NULL: rdma-core before 31.
+    int (*query_ece)(deft_verbs_qp_t* qp, deft_verbs_ece_t* ece) = nullptr;
+    int (*set_ece)(deft_verbs_qp_t* qp, deft_verbs_ece_t* ece) = nullptr;
 };
 
 // Opens the library that NCCL would: the file `named` (NCCL_IBVERBS_LIB; empty: none), else the

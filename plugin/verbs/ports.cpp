@@ -2,11 +2,15 @@
 #include "plugin/verbs/ports.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "base/config.h"
+#include "base/fork_guard.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "plugin/verbs/gid.h"
 #include "topology/nccl_settings.h"
 
@@ -16,7 +20,7 @@ namespace {
 constexpr int kSubnetBits = 64;  // of an InfiniBand GID
 constexpr int kMappedBits = 96;  // in front of an IPv4 address
 constexpr std::size_t kMappedBytes = 12;
-constexpr Nanos kLook = kSecond;  // between looks for ports that have come up
+constexpr auto kLook = std::chrono::seconds(1);  // between looks for ports that have come up
 
 // Of the network that an Ethernet port's GID, which is one of the interface's addresses, is in.
 int prefix_of(const deft_verbs_gid_t& gid, const std::string& interface,
@@ -137,7 +141,23 @@ VerbsPorts open_verbs_ports(const VerbsLibrary& library, const std::vector<RdmaP
 }
 
 DrivenPorts::DrivenPorts(const RdmaChoice& first, const std::string& sysfs)
-    : sysfs_(sysfs), first_(open_chosen(first, {})), ports_(first_), waiting_(waiting(first)) {}
+    : first_(open_chosen(first, {})), shared_(std::make_shared<Shared>()) {
+    shared_->sysfs = sysfs;
+    shared_->waiting = waiting(first);
+    {
+        const MutexLock lock(shared_->mutex);
+        shared_->ports = first_;
+    }
+    ForkGuard::process().arm();
+    if (shared_->waiting.empty() || ForkGuard::process().in_child()) {
+        return;
+    }
+    // The system's stack: what runs there is the vendor's.
+    auto argument = std::make_unique<std::weak_ptr<Shared>>(shared_);
+    if (start_thread("deft-rdma-look", 0, watch, argument.get()) == 0) {
+        (void)argument.release();
+    }
+}
 
 std::vector<DrivenPorts::Waiting> DrivenPorts::waiting(const RdmaChoice& rdma) {
     std::vector<Waiting> down;
@@ -149,27 +169,47 @@ std::vector<DrivenPorts::Waiting> DrivenPorts::waiting(const RdmaChoice& rdma) {
     return down;
 }
 
-bool DrivenPorts::any_came_up() const {
-    const std::string root = sysfs_root(sysfs_);
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
-        return rdma_port_active(root, each.device, each.number);
-    });
+VerbsPorts DrivenPorts::now() {
+    const MutexLock lock(shared_->mutex);
+    return shared_->ports;
 }
 
-VerbsPorts DrivenPorts::now(Nanos now) {
-    const MutexLock lock(mutex_);
-    if (waiting_.empty() || (looked_ != 0 && now - looked_ < kLook)) {
-        return ports_;
-    }
-    looked_ = now;
-    if (any_came_up()) {
-        const RdmaChoice rdma = choose_rdma(sysfs_, true);
-        waiting_ = waiting(rdma);
-        for (auto& port : open_chosen(rdma, ports_)) {
-            ports_.push_back(std::move(port));
+void* DrivenPorts::watch(void* argument) {
+    const std::unique_ptr<std::weak_ptr<Shared>> of(static_cast<std::weak_ptr<Shared>*>(argument));
+    for (;;) {
+        std::this_thread::sleep_for(kLook);
+        const std::shared_ptr<Shared> shared = of->lock();
+        if (shared == nullptr || shared->waiting.empty()) {
+            return nullptr;
+        }
+        try {
+            look(*shared);
+        } catch (...) {  // memory: the next look may have it
         }
     }
-    return ports_;
+}
+
+// Nobody else changes the ports.
+void DrivenPorts::look(Shared& shared) {
+    const std::string root = sysfs_root(shared.sysfs);
+    const auto up = [&](const Waiting& each) {
+        return rdma_port_active(root, each.device, each.number);
+    };
+    if (std::none_of(shared.waiting.begin(), shared.waiting.end(), up)) {
+        return;
+    }
+    VerbsPorts open;
+    {
+        const MutexLock lock(shared.mutex);
+        open = shared.ports;
+    }
+    const RdmaChoice rdma = choose_rdma(shared.sysfs, true);
+    shared.waiting = waiting(rdma);
+    VerbsPorts came = open_chosen(rdma, open);
+    const MutexLock lock(shared.mutex);
+    for (auto& port : came) {
+        shared.ports.push_back(std::move(port));
+    }
 }
 
 namespace {
@@ -192,9 +232,9 @@ const VerbsPorts& first_verbs_ports() {
     return ports == nullptr ? none : ports->first();
 }
 
-VerbsPorts verbs_ports_now(Nanos now) {
+VerbsPorts verbs_ports_now() {
     DrivenPorts* const ports = driven_ports();
-    return ports == nullptr ? VerbsPorts() : ports->now(now);
+    return ports == nullptr ? VerbsPorts() : ports->now();
 }
 
 }  // namespace deft::net

@@ -50,23 +50,28 @@ public:
 
     // Constant.
     const VerbsPorts& first() const { return first_; }
-    // With those that have come up since: looks for them once a second at most, and opens them.
-    VerbsPorts now(Nanos now);
+    // With those that have come up since and are open. While there may be more, a thread looks for
+    // them once a second: opening one takes milliseconds, which NCCL's thread has not.
+    VerbsPorts now();
 
 private:
     struct Waiting {  // its link is down
         std::string device;
         int number = 0;
     };
+    // Also that thread's, which ends soon after these ports do.
+    struct Shared {
+        std::string sysfs;             // constant
+        std::vector<Waiting> waiting;  // of the thread alone, once it is started
+        Mutex mutex;
+        VerbsPorts ports DEFT_GUARDED_BY(mutex);
+    };
     static std::vector<Waiting> waiting(const RdmaChoice& rdma);
-    bool any_came_up() const DEFT_REQUIRES(mutex_);
+    static void* watch(void* shared);
+    static void look(Shared& shared);
 
-    const std::string sysfs_;
     const VerbsPorts first_;
-    Mutex mutex_;
-    VerbsPorts ports_ DEFT_GUARDED_BY(mutex_);
-    std::vector<Waiting> waiting_ DEFT_GUARDED_BY(mutex_);
-    Nanos looked_ DEFT_GUARDED_BY(mutex_) = 0;
+    const std::shared_ptr<Shared> shared_;
 };
 
 // Those of this process: with DEFT_RDMA=replace, where NCCL's IB could carry the job; else none.
@@ -74,6 +79,6 @@ private:
 // call, then constant. Any thread.
 const VerbsPorts& first_verbs_ports();
 // Those for a connection that is made now.
-VerbsPorts verbs_ports_now(Nanos now);
+VerbsPorts verbs_ports_now();
 
 }  // namespace deft::net

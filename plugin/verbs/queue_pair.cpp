@@ -31,6 +31,9 @@ void encode(const VerbsAddress& address, std::span<std::byte, kVerbsAddressBytes
     writer.put(address.mtu);
     writer.put(address.layer);
     writer.put_bytes(address.gid.raw, sizeof(address.gid.raw));
+    writer.put(address.ece.vendor_id);
+    writer.put(address.ece.options);
+    writer.put(address.ece.comp_mask);
     writer.zeros();
 }
 
@@ -42,6 +45,9 @@ bool decode(std::span<const std::byte, kVerbsAddressBytes> in, VerbsAddress& add
     address.mtu = reader.get<std::uint8_t>();
     address.layer = reader.get<std::uint8_t>();
     reader.get_bytes(address.gid.raw, sizeof(address.gid.raw));
+    address.ece.vendor_id = reader.get<std::uint32_t>();
+    address.ece.options = reader.get<std::uint32_t>();
+    address.ece.comp_mask = reader.get<std::uint32_t>();
     return ours && reader.ok() && address.qp < kMostNumber && address.mtu >= DEFT_VERBS_MTU_256 &&
            address.mtu <= DEFT_VERBS_MTU_4096;
 }
@@ -103,6 +109,11 @@ bool VerbsQueuePair::describe(std::string& problem) {
         return false;
     }
     own_.qp = qp_->qp_num;
+    const VerbsLibrary& library = context().library();
+    if (library.query_ece == nullptr || library.set_ece == nullptr ||
+        library.query_ece(qp_, &own_.ece) != 0) {
+        own_.ece = {};
+    }
     own_.lid = port.lid;
     own_.mtu = static_cast<std::uint8_t>(port.active_mtu);
     own_.layer = port.link_layer;
@@ -110,8 +121,8 @@ bool VerbsQueuePair::describe(std::string& problem) {
     largest_message_ = port.max_msg_sz;
     global_ = port.link_layer == DEFT_VERBS_LINK_LAYER_ETHERNET ||
               (port.flags & DEFT_VERBS_PORT_GRH_REQUIRED) != 0;
-    if (context().library().query_gid(context().get(), static_cast<std::uint8_t>(options_.port),
-                                      options_.gid_index, &own_.gid) != 0) {
+    if (library.query_gid(context().get(), static_cast<std::uint8_t>(options_.port),
+                          options_.gid_index, &own_.gid) != 0) {
         problem = context().device() + ": no GID " + std::to_string(options_.gid_index);
         return false;
     }
@@ -220,10 +231,23 @@ void VerbsQueuePair::connect_now(const VerbsAddress& peer) {
     }
 }
 
+// Before the step to RTR.
+int VerbsQueuePair::agree(const VerbsAddress& peer) {
+    deft_verbs_ece_t ece = peer.ece;
+    return agrees(peer) ? context().library().set_ece(qp_, &ece) : 0;
+}
+
 void VerbsQueuePair::connect_locked(const VerbsAddress& peer) {
+    if (const int error = agree(peer); error != 0) {
+        fail("the peer's extensions (ibv_set_ece)", error);
+        return;
+    }
     if (const int error = to_receive(peer); error != 0) {
         fail("queue pair to RTR (the peer's address does not answer?)", error);
         return;
+    }
+    if (agrees(peer) && context().library().query_ece(qp_, &own_.ece) != 0) {
+        own_.ece = {};
     }
     if (const int error = to_send(); error != 0) {
         fail("queue pair to RTS", error);

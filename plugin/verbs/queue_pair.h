@@ -20,8 +20,10 @@ struct VerbsAddress {
     std::uint8_t mtu = 0;    // DEFT_VERBS_MTU_*
     std::uint8_t layer = 0;  // DEFT_VERBS_LINK_LAYER_*
     deft_verbs_gid_t gid{};
+    // What its vendor adds to a connection, of which both ends use what both have. Vendor 0: none.
+    deft_verbs_ece_t ece{};
 };
-inline constexpr std::size_t kVerbsAddressBytes = 32;
+inline constexpr std::size_t kVerbsAddressBytes = 40;
 void encode(const VerbsAddress& address, std::span<std::byte, kVerbsAddressBytes> out);
 // False: it is none.
 bool decode(std::span<const std::byte, kVerbsAddressBytes> in, VerbsAddress& address);
@@ -64,6 +66,11 @@ public:
     State state() const { return state_.load(std::memory_order_acquire); }
     const std::string& why() const { return why_; }  // in state Failed
 
+    // Whether both have a vendor's extensions. The receiver's queue pair then is Ready before its
+    // sender's is told of: own() says only from then on what was agreed.
+    bool agrees(const VerbsAddress& peer) const {
+        return own_.ece.vendor_id != 0 && peer.ece.vendor_id != 0;
+    }
     // To Ready or Failed, some time later. Once.
     void connect(const VerbsAddress& peer);
     // To Ended or Gone, some time later: what the peer sends is placed nowhere from then on, and no
@@ -84,6 +91,7 @@ private:
     bool create(std::string& problem);
     bool describe(std::string& problem);
     int to_init();
+    int agree(const VerbsAddress& peer);
     int to_receive(const VerbsAddress& peer);
     int to_send();
     void connect_now(const VerbsAddress& peer);

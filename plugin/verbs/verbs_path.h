@@ -23,7 +23,8 @@ public:
     enum class Role { Sender, Receiver };
     static constexpr std::uint32_t kInlineBytes = 8192;
     static constexpr std::uint32_t kDepth = 64;  // messages of either end that are open
-    static constexpr Capabilities kCapabilities = {true, kInlineBytes, true, true};
+    static constexpr std::uint32_t kRunBytes = 1 << 20;
+    static constexpr Capabilities kCapabilities = {true, kInlineBytes, true, true, kRunBytes};
 
     // What the queue pair needs room for.
     static void size(VerbsQueuePair::Options& options);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "softdev/net/call_times.h"
+
 namespace softdev::net {
 namespace {
 
@@ -56,8 +58,11 @@ Connections establish(
         for (size_t i = 0; i < outgoing.size(); ++i) {
             if (made.send[i] == nullptr) {
                 DeviceHandle* device_handle = nullptr;
-                check(net->connect(net.context(), outgoing[i], theirs[i].data(), &made.send[i],
-                                   &device_handle),
+                check(timed("connect",
+                            [&] {
+                                return net->connect(net.context(), outgoing[i], theirs[i].data(),
+                                                    &made.send[i], &device_handle);
+                            }),
                       *net.net(), "connect");
                 missing += made.send[i] == nullptr;
             }
@@ -65,8 +70,11 @@ Connections establish(
         for (size_t i = 0; i < incoming.size(); ++i) {
             if (made.receive[i] == nullptr) {
                 DeviceHandle* device_handle = nullptr;
-                check(net->accept(listens[i], &made.receive[i], &device_handle), *net.net(),
-                      "accept");
+                check(timed("accept",
+                            [&] {
+                                return net->accept(listens[i], &made.receive[i], &device_handle);
+                            }),
+                      *net.net(), "accept");
                 if (made.receive[i] != nullptr) {
                     check(net->close_listen(listens[i]), *net.net(), "closeListen");
                 }
@@ -146,8 +154,12 @@ bool Stream::post() {
     }
     int tag = 0;
     if (kind_ == Kind::Send) {
-        check(net_->isend(comm_, data, slot.bytes, tag, mhandle_, nullptr, &slot.request), *net_,
-              "isend");
+        check(timed("isend",
+                    [&] {
+                        return net_->isend(comm_, data, slot.bytes, tag, mhandle_, nullptr,
+                                           &slot.request);
+                    }),
+              *net_, "isend");
     } else {
         void* buffers[1] = {data};
         size_t sizes[1] = {slot.bytes};
@@ -157,8 +169,12 @@ bool Stream::post() {
         if (early_) {
             slot.request = DEFT_NET_OPTIONAL_RECV_COMPLETION;
         }
-        check(net_->irecv(comm_, 1, buffers, sizes, tags, mhandles, phandles, &slot.request), *net_,
-              "irecv");
+        check(timed("irecv",
+                    [&] {
+                        return net_->irecv(comm_, 1, buffers, sizes, tags, mhandles, phandles,
+                                           &slot.request);
+                    }),
+              *net_, "irecv");
         if (slot.request == DEFT_NET_OPTIONAL_RECV_COMPLETION) {
             throw DriveError(std::string(net_->name()) +
                              ": irecv left the early completion marker in *request");
@@ -181,7 +197,7 @@ bool Stream::test_oldest() {
     Slot& slot = slots_[place];
     int done = 0;
     int size = -1;
-    check(net_->test(slot.request, &done, &size), *net_, "test");
+    check(timed("test", [&] { return net_->test(slot.request, &done, &size); }), *net_, "test");
     if (done == 0) {
         return false;
     }

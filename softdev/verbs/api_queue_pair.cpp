@@ -18,6 +18,8 @@ using namespace softdev::verbs;
 
 namespace {
 
+constexpr std::uint32_t kVendor = 0x15b3;  // of ibv_query_ece
+
 constexpr unsigned kMostWork = 16384;
 constexpr unsigned kMostInline = 1024;
 constexpr std::uint64_t kSendOperations =
@@ -328,12 +330,36 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* of) {
     return 0;
 }
 
-SOFTVERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
-    return EOPNOTSUPP;
+// Before they are agreed, what the device has; then what both have.
+SOFTVERBS_EXPORT int ibv_query_ece(ibv_qp* of, ibv_ece* ece) {
+    Qp& qp = *qp_of(of);
+    if (qp.nic.ece == 0) {
+        return EOPNOTSUPP;
+    }
+    const deft::MutexLock lock(qp.nic.mutex);
+    *ece = {kVendor, qp.ece != 0 ? qp.ece : qp.nic.ece, 0};
+    return 0;
 }
 
-SOFTVERBS_EXPORT int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* ece) {
-    return ece->vendor_id == 0 ? 0 : EOPNOTSUPP;
+SOFTVERBS_EXPORT int ibv_set_ece(ibv_qp* of, ibv_ece* ece) {
+    Qp& qp = *qp_of(of);
+    if (ece->vendor_id == 0) {
+        return 0;
+    }
+    if (qp.nic.ece == 0) {
+        return EOPNOTSUPP;
+    }
+    const deft::MutexLock lock(qp.nic.mutex);
+    if (qp.now != IBV_QPS_RESET && qp.now != IBV_QPS_INIT) {
+        report("QP %u: ibv_set_ece in state %s, after what it decides", of->qp_num,
+               name_of(qp.now));
+        return EINVAL;
+    }
+    if (ece->vendor_id != kVendor || ece->comp_mask != 0) {
+        return EINVAL;
+    }
+    qp.ece = qp.nic.ece & ece->options;
+    return 0;
 }
 
 SOFTVERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*opcode*/,

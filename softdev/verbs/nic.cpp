@@ -37,7 +37,7 @@ public:
     using NetlinkWatch::NetlinkWatch;
 };
 
-Nic::Nic(const DeviceSettings& settings) {
+Nic::Nic(const DeviceSettings& settings) : ece(settings.ece) {
     int port_number = 0;
     for (const PortSettings& port : settings.ports) {
         ports_.emplace_back(port, ++port_number);

@@ -52,6 +52,7 @@ public:
     int start();
 
     const std::vector<Port>& ports() const { return ports_; }
+    const std::uint32_t ece;  ///< DeviceSettings::ece
 
     /// Does what is to be done now, if nobody else is at it. For who polls in vain: on a machine
     /// with few processors it would keep the device's thread from running.

@@ -63,6 +63,11 @@ Clock::duration Qp::retry_time() const {
 
 bool Qp::takes(const wire::Hello& hello, const Address& local, const Address& remote) const {
     const bool ready = now == IBV_QPS_RTR || now == IBV_QPS_RTS;
+    if (ready && hello.source_qpn == attr.dest_qp_num && hello.ece != ece) {
+        report("QP %u uses the vendor's extensions 0x%x, its peer 0x%x", qp_base.qp_num, ece,
+               hello.ece);
+        return false;
+    }
     return ready && !responder.linked() && own && own->same_host(local) && peer.same_host(remote) &&
            hello.source_qpn == attr.dest_qp_num && hello.psn == attr.rq_psn;
 }

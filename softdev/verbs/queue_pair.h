@@ -30,6 +30,7 @@ struct Qp : ibv_qp_ex {
     ibv_qp_init_attr init{};
     Address peer;
     std::optional<Address> own;
+    std::uint32_t ece = 0;  ///< the vendor's extensions that were agreed with the peer
     Requester requester;
     Responder responder;
     std::atomic<unsigned> events_got{0};

@@ -88,6 +88,7 @@ void Requester::greet() {
     hello.source_qpn = qp_.qp_base.qp_num;
     hello.target_qpn = qp_.attr.dest_qp_num;
     hello.psn = qp_.attr.sq_psn;
+    hello.ece = qp_.ece;
     if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0 ||
         ::send(fd.get(), &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof hello) {
         lose(Link::idle);

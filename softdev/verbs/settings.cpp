@@ -17,7 +17,8 @@ bool whole_number(const std::string& text, int base, std::uint64_t& value) {
     return !text.empty() && *end == '\0' && text[0] != '-';
 }
 
-bool read_word(const std::string& word, PortSettings& port, std::uint64_t& guid) {
+bool read_word(const std::string& word, PortSettings& port, std::uint64_t& guid,
+               std::uint64_t& ece) {
     if (word == "ib" || word == "roce") {
         port.infiniband = word == "ib";
         return true;
@@ -32,6 +33,9 @@ bool read_word(const std::string& word, PortSettings& port, std::uint64_t& guid)
     }
     if (key == "guid") {
         return whole_number(text, 16, guid);
+    }
+    if (key == "ece") {
+        return whole_number(text, 16, ece) && ece <= 0xffffffff;
     }
     if (!whole_number(text, 10, value)) {
         return false;
@@ -53,6 +57,7 @@ bool read_port(const std::string& line, std::vector<DeviceSettings>& devices, st
     std::string word;
     PortSettings port;
     std::uint64_t guid = 0;
+    std::uint64_t ece = 0;
     if (!(words >> name) || name[0] == '#') {
         return true;
     }
@@ -61,15 +66,16 @@ bool read_port(const std::string& line, std::vector<DeviceSettings>& devices, st
         return false;
     }
     while (words >> word) {
-        if (!read_word(word, port, guid)) {
-            error = "'" + word + "' is not ib, roce, address=IP, rate=GBIT, mtu=BYTES or guid=HEX";
+        if (!read_word(word, port, guid, ece)) {
+            error = "'" + word +
+                    "' is not ib, roce, address=IP, rate=GBIT, mtu=BYTES, guid=HEX or ece=HEX";
             return false;
         }
     }
     auto device = std::find_if(devices.begin(), devices.end(),
                                [&](const DeviceSettings& other) { return other.name == name; });
     if (device == devices.end()) {
-        device = devices.insert(devices.end(), {name, 0, {}});
+        device = devices.insert(devices.end(), {name, 0, 0, {}});
     }
     if (name.size() > 60 || device->ports.size() == kMostPorts) {
         error = "'" + name + "' is too long a name, or has too many ports";
@@ -77,6 +83,9 @@ bool read_port(const std::string& line, std::vector<DeviceSettings>& devices, st
     }
     if (guid != 0) {
         device->guid = guid;
+    }
+    if (ece != 0) {
+        device->ece = static_cast<std::uint32_t>(ece);
     }
     device->ports.push_back(port);
     return true;

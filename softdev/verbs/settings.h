@@ -20,6 +20,7 @@ struct PortSettings {
 struct DeviceSettings {
     std::string name;
     std::uint64_t guid = 0;  ///< of the node; 0: made from the first port's netdev
+    std::uint32_t ece = 0;   ///< the vendor's extensions that it has; 0: none
     std::vector<PortSettings> ports;
 };
 

@@ -16,7 +16,7 @@ struct Hello {
     std::uint32_t source_qpn = 0;
     std::uint32_t target_qpn = 0;
     std::uint32_t psn = 0;
-    std::uint32_t reserved = 0;
+    std::uint32_t ece = 0;  ///< the vendor's extensions in use
 };
 
 enum class Request : std::uint8_t { write = 1, write_imm, send, send_imm, read, swap, add };

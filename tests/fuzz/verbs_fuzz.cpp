@@ -55,9 +55,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 1:
             decode_as<VerbsFrame, kVerbsFrameBytes>(in, [](const VerbsFrame& frame) {
-                const bool carries =
-                    frame.kind == VerbsFrameKind::Carried || frame.kind == VerbsFrameKind::Written;
-                require(!carries || sane_chunk(frame.chunk));
+                require(frame.kind != VerbsFrameKind::Carried || sane_chunk(frame.chunk));
+                require(frame.kind != VerbsFrameKind::Written || sane_run(frame.chunk));
                 require(frame.kind != VerbsFrameKind::Control ||
                         frame.control.completed <= frame.control.posted);
             });

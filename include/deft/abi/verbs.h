@@ -229,6 +229,13 @@ typedef struct {
     int event_type;
 } deft_verbs_async_event_t;
 
+/* ibv_ece: a vendor's extensions to a connection */
+typedef struct {
+    uint32_t vendor_id;
+    uint32_t options;
+    uint32_t comp_mask;
+} deft_verbs_ece_t;
+
 /* ibv_mtu: 256 << (value - 1) bytes */
 enum { DEFT_VERBS_MTU_256 = 1, DEFT_VERBS_MTU_4096 = 5 };
 /* ibv_port_state */

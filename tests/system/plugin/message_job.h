@@ -38,7 +38,7 @@ public:
 
     void run() {
         while (ended_ < messages_) {
-            if (Clock::now() - last_ > kPatience) {
+            if (waited_.too_long()) {
                 die("%s: nothing moved, %zu of %zu done", name(), ended_, messages_);
             }
             if (begun_ < messages_ && begun_ - ended_ < kDepth) {
@@ -118,6 +118,7 @@ private:
         ++ended_;
         stall_ = std::max(stall_, Clock::now() - last_);
         last_ = Clock::now();
+        waited_ = {};
         return true;
     }
 
@@ -140,5 +141,6 @@ private:
     std::size_t begun_ = 0;
     std::size_t ended_ = 0;
     Clock::time_point last_ = Clock::now();
+    Waited waited_;
     Clock::duration stall_ = Clock::duration::zero();
 };

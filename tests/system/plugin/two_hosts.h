@@ -29,6 +29,23 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kSkipped = 77;
 
+// Whether this process has waited for too long, looking again and again. The time for which it was
+// stopped itself (SIGSTOP, a suspended machine) does not count: its peer was stopped, too.
+class Waited {
+public:
+    bool too_long() {
+        constexpr auto kStopped = std::chrono::seconds(5);
+        const Clock::time_point now = Clock::now();
+        since_ += now - looked_ > kStopped ? now - looked_ : Clock::duration::zero();
+        looked_ = now;
+        return now - since_ > kPatience;
+    }
+
+private:
+    Clock::time_point since_ = Clock::now();
+    Clock::time_point looked_ = since_;
+};
+
 [[noreturn]] inline void die(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -105,7 +122,6 @@ struct Connection {
         }
         char handle[DEFT_NET_HANDLE_MAXSIZE] = {};
         deft_net_device_handle_t* device = nullptr;
-        const auto start = Clock::now();
         if (sender) {
             if (read(control, handle, sizeof(handle)) != sizeof(handle)) {
                 die("no handle");
@@ -114,10 +130,10 @@ struct Connection {
                    write(control, handle, sizeof(handle)) != sizeof(handle)) {
             die("listen failed");
         }
-        while (comm == nullptr) {
+        for (Waited waited; comm == nullptr;) {
             if ((sender ? net->connect(context_, 0, handle, &comm, &device)
                         : net->accept(listener_, &comm, &device)) != 0 ||
-                Clock::now() - start > kPatience) {
+                waited.too_long()) {
                 die("%s failed", sender ? "connect" : "accept");
             }
         }

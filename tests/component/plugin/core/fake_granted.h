@@ -20,7 +20,7 @@
 
 namespace deft::net::testing {
 
-inline constexpr Capabilities kGrantedCapabilities{true, 4096, true, true};
+inline constexpr Capabilities kGrantedCapabilities{true, 4096, true, true, 512 * 1024};
 
 class FakeDomain final : public Domain {
 public:
@@ -105,6 +105,7 @@ public:
                           static_cast<Nanos>(static_cast<double>(chunk.length + 48) * 1e9 /
                                              pipe.rate_for(link_, now_));
         progress_at_ = work_.empty() ? now_ : progress_at_;
+        ++link_.pieces;
         Work work;
         work.chunk = chunk;
         work.arrives = work.due = pipe.busy_until + link_.latency;
@@ -269,7 +270,9 @@ public:
         return pair_->post(chunk) ? Post::Ok : Post::Again;
     }
     Post send(const Control& control) override { return back({control, {}, false, 0}); }
-    Post grant(const Grant& grant) override { return back({{}, grant, true, 0}); }
+    Post grant(const Grant& grant) override {
+        return pair_->link().grants_lost ? Post::Ok : back({{}, grant, true, 0});
+    }
     Post ask_fence(std::uint16_t path, std::uint32_t incarnation) override {
         pair_->asks.push_back({path, incarnation, pair_->now() + pair_->link().latency});
         return Post::Ok;

@@ -41,6 +41,8 @@ struct FakeLink {
     Nanos retract_takes = 0;             // to put the own queue pair into the error state
     Nanos fence_takes = 0;               // the same at the receiver
     bool no_memory[2] = {false, false};  // nothing can be registered: sender, receiver
+    bool grants_lost = false;            // the receiver's, while everything else arrives
+    std::uint64_t pieces = 0;            // that were posted
 
     Nanos busy_until = 0;
     const FakeLink* last_user = nullptr;

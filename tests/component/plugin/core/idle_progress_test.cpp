@@ -17,6 +17,63 @@
 namespace deft::net::testing {
 namespace {
 
+// Its first round lasts until somebody has come.
+class Slow final : public ConnectionEnd {
+public:
+    void progress(Nanos /*now*/) override {
+        inside = true;
+        const Nanos limit = steady_now() + 10 * kSecond;
+        while (!come && steady_now() < limit) {
+            ::usleep(100);
+        }
+        if (!come) {
+            in_vain = true;
+        }
+    }
+    bool busy() const override { return false; }
+    bool held() const override { return false; }
+    std::uint64_t moved() const override { return 0; }
+
+    std::atomic<bool> inside{false};
+    std::atomic<bool> come{false};
+    std::atomic<bool> in_vain{false};
+};
+
+// NCCL's thread hands a connection over while the idle thread is busy with others.
+TEST(IdleProgress, TakesAConnectionWithoutWaitingForARound) {
+    Slow first;
+    Slow second;
+    second.come = true;
+    ASSERT_TRUE(progress_when_idle(first));
+    ASSERT_TRUE(wait_for([&] { return first.inside.load(); }));
+    EXPECT_TRUE(progress_when_idle(second));
+    first.come = true;
+    EXPECT_TRUE(wait_for([&] { return second.inside.load(); }));
+    stop_progress(first);
+    stop_progress(second);
+    EXPECT_FALSE(first.in_vain);
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 0; }));
+}
+
+// One that goes before its first round, perhaps; the thread ends with it, and starts for the next.
+TEST(IdleProgress, LetsGoOfAConnectionThatHasJustCome) {
+    Slow first;
+    Slow second;
+    Slow third;
+    second.come = third.come = true;
+    ASSERT_TRUE(progress_when_idle(first));
+    ASSERT_TRUE(wait_for([&] { return first.inside.load(); }));
+    ASSERT_TRUE(progress_when_idle(second));
+    first.come = true;
+    stop_progress(second);
+    stop_progress(first);
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 0; }));
+    ASSERT_TRUE(progress_when_idle(third));
+    EXPECT_TRUE(wait_for([&] { return third.inside.load(); }));
+    stop_progress(third);
+    EXPECT_TRUE(wait_for([] { return threads_named("deft-care") == 0; }));
+}
+
 // The receiver has everything and is not called again; the path that says so dies.
 TEST(IdleProgress, TellsAgainWhatADeadPathWasToTell) {
     Scene scene(2, 1);

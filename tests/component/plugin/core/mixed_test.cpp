@@ -70,6 +70,58 @@ TEST(MixedPaths, ItCarriesMemoryThatTheReceiverCouldNotRegister) {
     EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
 }
 
+// Both have ways for the receiver's word; over the stream it comes sooner, and lets messages be
+// sent for which there is no grant yet.
+TEST(MixedPaths, CreditThatComesFirstOverASlowStreamDoesNotGiveItTheMessage) {
+    FakeWire wire({granted_link(2, 100 * kMicrosecond), link(0.1, 5 * kMicrosecond)});
+    wire.links[1].nominal_mbps = 100;
+    ASSERT_TRUE(wire.establish());
+    GrantedJob job(wire, large_messages(200));
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    const double alone = 200 * 512 * 1024 / (2 * kGbit);
+    EXPECT_LE(static_cast<double>(job.elapsed()) / 1e9, 1.05 * alone);
+}
+
+// What the grants were lost with, nobody has told the sender.
+TEST(MixedPaths, GrantsThatDoNotComeHoldUpNoMessage) {
+    FakeWire wire({granted_link(2), link(1)});
+    wire.links[0].grants_lost = true;
+    ASSERT_TRUE(wire.establish());
+    GrantedJob job(wire, large_messages(20));
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    EXPECT_EQ(wire.counters[0]->bytes_sent.load(), 0U);
+    EXPECT_LE(job.longest_stall(), 100 * kMillisecond);
+}
+
+// A piece costs a card a request and its completion, and a stream the time of one that is slow.
+TEST(MixedPaths, ACardGetsLargePiecesAndAStreamSmallOnes) {
+    FakeWire wire({granted_link(10), link(1)});
+    ASSERT_TRUE(wire.establish());
+    GrantedJobOptions options = large_messages(400);
+    options.capacity = 1 << 20;
+    options.size = [](std::size_t) { return 1 << 20; };
+    GrantedJob job(wire, options);
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    const std::uint64_t by_card = wire.counters[0]->bytes_sent.load();
+    const std::uint64_t by_stream = wire.counters[1]->bytes_sent.load();
+    EXPECT_GE(by_card / wire.links[0].pieces, 256U * 1024);
+    EXPECT_GT(by_stream, by_card / 20) << "the stream carries its share";
+    EXPECT_LE(by_stream / wire.counters[1]->chunks_sent.load(), 80U * 1024);
+    EXPECT_EQ(wire.counters[0]->resent_bytes.load() + wire.counters[1]->resent_bytes.load(), 0U);
+}
+
+// Every look at a stream, and every word over one, is a system call.
+TEST(MixedPaths, AnIdleStreamCostsAFastCardNothing) {
+    FakeWire wire({granted_link(10), link(0.02)});
+    wire.links[1].nominal_mbps = 20;
+    ASSERT_TRUE(wire.establish());
+    GrantedJob job(wire, large_messages(400));
+    ASSERT_TRUE(job.run()) << wire.sender->failure().text;
+    const auto micros = static_cast<std::uint64_t>(job.elapsed() / kMicrosecond);
+    EXPECT_LE(wire.links[1].looks, micros / 25);
+    EXPECT_LE(wire.links[1].told, micros / 500);
+}
+
 // Where there is a faster way beside the wire, too, the stream has it while the card's is not up.
 TEST(MixedPaths, AStreamHasTheWireOfAPathThatIsNotUp) {
     FakeLink shared = link(2);

@@ -59,8 +59,9 @@ public:
         return true;
     }
 
-    // So many messages of all sizes, every byte compared; `between` is called after each. False,
-    // and a failure of the test, if it ends otherwise.
+    // So many messages of all sizes, every byte compared, when it has come and before its buffer is
+    // used again; `between` is called after each. False, and a failure of the test, if it ends
+    // otherwise.
     bool run(std::size_t messages, const std::function<void(std::size_t)>& between = {}) {
         Ring out(*sender, kDepth);
         Ring in(*receiver, kDepth);
@@ -76,6 +77,9 @@ public:
             }
             if (receives < messages && in.free(receives)) {
                 Buffer& buffer = in.at(receives);
+                if (receives >= kDepth && !unchanged(buffer.bytes, receives - kDepth)) {
+                    return false;
+                }
                 std::fill(buffer.bytes.begin(), buffer.bytes.end(), std::byte{0xEE});
                 buffer.request =
                     receiver->irecv(buffer.bytes.data(), kLargest, false, now, buffer.region.get());
@@ -103,6 +107,19 @@ public:
                 if (between) {
                     between(in.ended);
                 }
+            }
+            // Where NCCL asks for nothing any more the other end may, as when its last
+            // acknowledgements are lost and it wants to hear how much came (idle_progress.h).
+            if (in.ended == messages) {
+                receiver->progress(now);
+            }
+            if (out.ended == messages) {
+                sender->progress(now);
+            }
+        }
+        for (std::size_t last = messages - std::min(messages, kDepth); last < messages; ++last) {
+            if (!unchanged(in.at(last).bytes, last)) {
+                return false;
             }
         }
         return true;
@@ -165,10 +182,18 @@ private:
             ADD_FAILURE() << "message " << message << " has " << size << " bytes";
             return false;
         }
+        return holds(bytes, message, "differs");
+    }
+    // What it held when it was complete.
+    static bool unchanged(const std::vector<std::byte>& bytes, std::size_t message) {
+        return holds(bytes, message, "was changed after it had come");
+    }
+    static bool holds(const std::vector<std::byte>& bytes, std::size_t message, const char* not_) {
+        const std::size_t size = size_of(message);
         for (std::size_t i = 0; i < kLargest; ++i) {
             const std::byte wanted = i < size ? pattern(message, i) : std::byte{0xEE};
             if (bytes[i] != wanted) {
-                ADD_FAILURE() << "message " << message << " differs at byte " << i << " of "
+                ADD_FAILURE() << "message " << message << " " << not_ << " at byte " << i << " of "
                               << size;
                 return false;
             }

@@ -265,6 +265,28 @@ TEST_F(VerbsPathTest, APeerThatLeavesDuringTheHandshakeIsSeen) {
     EXPECT_STRNE(handshake.failure(), "");
 }
 
+// The device reports a violation if the two ends of a queue pair use unlike ones.
+TEST_F(VerbsPathTest, VendorsExtensionsAreThoseOfBothCards) {
+    const unsigned long before = violations();
+    near.make_pair(VerbsPath::Role::Sender);
+    far.make_pair(VerbsPath::Role::Receiver);
+    EXPECT_EQ(near.pair->own().ece.options, 0xffU);
+    EXPECT_EQ(far.pair->own().ece.options, 0x13fU);
+    ASSERT_TRUE(near.pair->agrees(far.pair->own()));
+    const auto ready = [](const End& end) {
+        return eventually([&] { return end.pair->state() == VerbsQueuePair::State::Ready; });
+    };
+    far.pair->connect(near.pair->own());
+    ASSERT_TRUE(ready(far)) << far.pair->why();
+    EXPECT_EQ(far.pair->own().ece.options, 0x3fU);
+    near.pair->connect(far.pair->own());
+    ASSERT_TRUE(ready(near)) << near.pair->why();
+    EXPECT_EQ(near.pair->own().ece.options, 0x3fU);
+    ASSERT_EQ(near.path->greet(), Post::Ok);
+    ASSERT_TRUE(eventually([&] { return far.path->await_greeting(), far.path->greeted(); }));
+    EXPECT_EQ(violations(), before);
+}
+
 // It has told of its queue pair, and never speaks over it.
 TEST_F(VerbsPathTest, APeerThatLeavesBeforeItsGreetingIsSeen) {
     int both[2];

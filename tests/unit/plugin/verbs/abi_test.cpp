@@ -29,6 +29,7 @@ SAME_PLACE(deft_verbs_mr_t, ibv_mr, rkey);
 SAME_PLACE(deft_verbs_qp, ibv_qp, context);
 SAME_PLACE(deft_verbs_qp, ibv_qp, qp_num);
 SAME_SIZE(deft_verbs_gid_t, ibv_gid);
+SAME_SIZE(deft_verbs_ece_t, ibv_ece);
 SAME_SIZE(deft_verbs_port_attr_t, ibv_port_attr);
 SAME_PLACE(deft_verbs_port_attr_t, ibv_port_attr, state);
 SAME_PLACE(deft_verbs_port_attr_t, ibv_port_attr, active_mtu);

@@ -6,6 +6,7 @@
 #include <array>
 #include <random>
 
+#include "plugin/core/chunk_rules.h"
 #include "plugin/verbs/queue_pair.h"
 
 namespace deft::net {
@@ -120,6 +121,35 @@ TEST(VerbsFrame, NoiseIsNoFrameThatReachesOutside) {
     }
 }
 
+// Neighbouring chunks that were written as one piece. What comes along is one chunk.
+TEST(VerbsFrame, ARunOfChunksIsWhole) {
+    VerbsFrame frame;
+    frame.kind = VerbsFrameKind::Written;
+    frame.chunk = {.total = 5 * 4096 + 100, .offset = 4096, .chunk_size = 4096, .index = 1};
+    const auto decodes = [&](std::uint32_t length) {
+        frame.chunk.length = length;
+        Bytes bytes;
+        encode(frame, bytes);
+        VerbsFrame read;
+        return decode(bytes, read);
+    };
+    EXPECT_TRUE(decodes(4096));
+    EXPECT_EQ(bits_of(frame.chunk), 0b000010U);
+    EXPECT_TRUE(decodes(3 * 4096));
+    EXPECT_EQ(bits_of(frame.chunk), 0b001110U);
+    EXPECT_TRUE(decodes(4 * 4096 + 100)) << "to the message's end";
+    EXPECT_EQ(bits_of(frame.chunk), 0b111110U);
+    for (const std::uint32_t length : {0U, 4095U, 4097U, 4U * 4096 + 99, 5U * 4096}) {
+        EXPECT_FALSE(decodes(length)) << length;
+    }
+    frame.kind = VerbsFrameKind::Carried;
+    EXPECT_TRUE(decodes(4096));
+    EXPECT_FALSE(decodes(2 * 4096));
+    EXPECT_EQ(bits_of(Chunk{}), 1U) << "a message of no bytes has one chunk";
+    const Chunk most{.chunk_size = 128, .length = 64 * 128};
+    EXPECT_EQ(bits_of(most), ~std::uint64_t{0});
+}
+
 TEST(VerbsAddressBytes, KeepEveryField) {
     VerbsAddress address;
     address.qp = 0xabcdef;
@@ -127,6 +157,7 @@ TEST(VerbsAddressBytes, KeepEveryField) {
     address.mtu = DEFT_VERBS_MTU_4096;
     address.layer = DEFT_VERBS_LINK_LAYER_ETHERNET;
     address.gid.raw[15] = 9;
+    address.ece = {0x15b3, 0x80000001, 3};
     std::array<std::byte, kVerbsAddressBytes> bytes;
     encode(address, bytes);
     VerbsAddress read;
@@ -136,6 +167,9 @@ TEST(VerbsAddressBytes, KeepEveryField) {
     EXPECT_EQ(read.mtu, address.mtu);
     EXPECT_EQ(read.layer, address.layer);
     EXPECT_EQ(read.gid.raw[15], 9);
+    EXPECT_EQ(read.ece.vendor_id, address.ece.vendor_id);
+    EXPECT_EQ(read.ece.options, address.ece.options);
+    EXPECT_EQ(read.ece.comp_mask, address.ece.comp_mask);
     bytes[7] = std::byte{1};  // a number of 25 bits
     EXPECT_FALSE(decode(bytes, read));
     encode(address, bytes);
