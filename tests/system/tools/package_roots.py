@@ -171,21 +171,30 @@ class Image(Package):
 class Wheel(Package):
     folder = "/opt/venv"
     bin, lib = folder + "/bin", folder + "/lib"
-    pip = ("env", "PYTHONPATH=/opt/pip", folder + "/bin/python", "-m", "pip",
+    # Debian 11's own Python has no distutils, which pip asks there unless it is told of sysconfig.
+    start = ("import runpy, sys, sysconfig; sysconfig._PIP_USE_SYSCONFIG = True; "
+             "sys.argv[0] = 'pip'; runpy.run_module('pip', run_name='__main__')")
+    pip = ("env", "PYTHONPATH=/opt/pip", folder + "/bin/python", "-c", start,
            "--disable-pip-version-check", "--no-cache-dir")
 
     def why_not(self, root):
         if importlib.util.find_spec("pip") is None:
             return "no pip here"
-        result = root.run("python3", "-m", "venv", "--without-pip", self.folder)
-        root.must("rm", "-rf", self.folder)
-        return result.stderr if result.returncode != 0 else None
+        self.make(root)
+        result = root.run(*self.pip, "list")
+        root.must("rm", "-r", self.folder, "/opt/pip")
+        if result.returncode != 0:  # an old one on a new Python
+            return f"this machine's pip: {result.stderr.strip().splitlines()[-1]}"
+        return None
 
-    def put(self, root):
+    def make(self, root):
         """Roots have no pip, and no network to fetch one."""
         pip = pathlib.Path(importlib.util.find_spec("pip").origin).parent
         shutil.copytree(pip, root.folder / "opt/pip/pip", dirs_exist_ok=True)
         root.must("python3", "-m", "venv", "--without-pip", self.folder)
+
+    def put(self, root):
+        self.make(root)
         wheel = the("*.whl")
         root.give(wheel, wheel.name)
         root.must(*self.pip, "install", "--no-index", "--force-reinstall", f"/{wheel.name}")
