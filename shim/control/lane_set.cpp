@@ -165,9 +165,12 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
 // A hook, at the call of the job's that all ranks have agreed on.
 void LaneSet::launch_trials() noexcept {
     launching_ns_.store(cuda::host_now(), std::memory_order_release);
+    // All of them now: while one is stuck inside NCCL, others may be made for a later call.
+    std::array<executor::Lane*, kMost> lanes{};
+    std::transform(untried_.begin(), untried_.end(), lanes.begin(),
+                   [](const auto& lane) { return lane.load(std::memory_order_seq_cst); });
     cuda::Event before = nullptr;
-    for (const auto& untried : untried_) {
-        executor::Lane* const lane = untried.load(std::memory_order_seq_cst);
+    for (executor::Lane* const lane : lanes) {
         if (lane != nullptr && !leaving_off()) {
             before = lane->launch_trials(before);
         }
@@ -340,12 +343,7 @@ void LaneSet::close_all(bool abort) noexcept {
         }
         others->clear();
     }
-    for (const auto& lane : lanes_) {
-        if (abort) {
-            lane->abort();
-        }
-        lane->drain();  // all of them before close(), which waits for the whole device
-    }
+    drain_all(abort);  // all of them before close(), which waits for the whole device
     for (const auto& lane : lanes_) {
         lane->close();
     }
@@ -359,6 +357,30 @@ void LaneSet::close_all(bool abort) noexcept {
     }
     lanes_.clear();
     speeds_ = {};
+}
+
+// Until nothing of them is under way. Those that stand still, on whichever network, are aborted,
+// and all of these before any is waited for.
+void LaneSet::drain_all(bool abort) noexcept {
+    std::array<bool, kMost> begun{};
+    bool busy = true;
+    while (busy) {
+        busy = false;
+        for (std::size_t i = 0; i < lanes_.size() && i < kMost; ++i) {
+            if (!begun[i] && lanes_[i]->comm() != nullptr && (abort || lanes_[i]->stands_still())) {
+                begun[i] = true;
+                begin_abort(*lanes_[i]);
+            }
+            busy = busy || (!begun[i] && lanes_[i]->busy());
+        }
+        if (busy) {
+            pause(200'000);
+        }
+    }
+    await_aborts();
+    for (const auto& lane : lanes_) {
+        lane->drain();
+    }
 }
 
 // A rank that is inside NCCL with a lane, connecting, is released by the lane's abort alone.
@@ -428,10 +450,14 @@ void LaneSet::end_trials() noexcept {
         while (lane != nullptr && lane->busy() && agreement::Clock::now() < until) {
             pause(1'000'000);
         }
+    }
+    for (const auto& untried : untried_) {
+        executor::Lane* const lane = untried.load(std::memory_order_seq_cst);
         if (lane != nullptr && lane->busy()) {
-            lane->abort();
+            begin_abort(*lane);  // a later one waits behind it on the device
         }
     }
+    await_aborts();
 }
 
 // An abort frees a lane's communicator, which a hook that is just using it must not see. One that

@@ -128,6 +128,7 @@ private:
                      executor::LaneConfig config, const std::function<void()>& before_each);
     Problem configure(executor::LaneConfig& config) const;
     void launch_trials() noexcept;
+    void drain_all(bool abort) noexcept;
     bool held_up(std::chrono::nanoseconds patience) const noexcept;
     void publish() noexcept;
     Problem failed_to_open(std::unique_ptr<executor::Lane> lane, Problem problem);

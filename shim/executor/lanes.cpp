@@ -278,13 +278,17 @@ void Lane::disconnect() noexcept {
 
 // What the lane was given last may wait for a peer that is gone. ncclCommDestroy would wait with
 // it, out of reach: an abort has to find the communicator still here.
+bool Lane::stands_still() noexcept {
+    return busy() && (stop_.load() || error() != DEFT_NCCL_SUCCESS ||
+                      casts_alone(Ballot::kLongest, Ballot::kUnmarked));
+}
+
 void Lane::drain() noexcept {
     const cuda::Current current(*driver_.driver, context_);
     const cuda::Relaxed relaxed(*driver_.driver);
     while (comm() != nullptr && stream_ != nullptr && current &&
            driver_.StreamQuery(stream_) == cuda::kNotReady) {
-        if (stop_.load() || error() != DEFT_NCCL_SUCCESS ||
-            casts_alone(Ballot::kLongest, Ballot::kUnmarked)) {
+        if (stands_still()) {
             abort();
         } else {
             nap();

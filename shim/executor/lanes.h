@@ -120,8 +120,10 @@ public:
     // Makes open() return soon, and ends trials; the lane is good for nothing after it but abort().
     // Any thread; waits for nobody.
     void give_up() noexcept { stop_.store(true); }
-    // Waits until nothing is in flight, or the lane is aborted; one that has failed it aborts.
+    // Waits until nothing is in flight, or the lane is aborted; one that stands still it aborts.
     void drain() noexcept;
+    // Something is in flight, and will be for ever: the lane has failed, or other ranks have left it.
+    bool stands_still() noexcept;
     // Destroys communicator and stream; drains it first, and waits for the other ranks as
     // ncclCommDestroy does. Background thread.
     void close() noexcept;

@@ -53,8 +53,9 @@ protected:
         stage_ = order.stage;
         order.signature = view_job(track_, 1, false).signature;
         if (kind == Kind::Stage) {
-            planner::Plan plan = executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4},
-                                                              merge_, delay_, {{1, 0}}, 1);
+            planner::Plan plan =
+                executor::test::uniform_plan({kCounts[0] * 4, kCounts[1] * 4}, merge_, delay_,
+                                             parts_, static_cast<std::uint32_t>(parts_.size()));
             plan.barrier = barrier_;
             plan.predicted.max_delay = delay_;
             plan.predicted.max_merge = merge_;
@@ -144,6 +145,7 @@ protected:
     std::uint64_t stage_ = 0;
     std::uint64_t lanes_ = 0;  // that are open
     std::uint64_t lanes_wanted_ = 1;
+    std::vector<executor::test::Part> parts_{{1, 0}};  // of each sum, and their lanes
     std::uint32_t delay_ = 1;
     std::uint32_t merge_ = 1;
     planner::Barrier barrier_ = planner::Barrier::Update;

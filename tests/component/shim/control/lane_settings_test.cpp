@@ -44,6 +44,45 @@ TEST_F(LaneSettings, CtasAreLimitedOnOtherNetworksAndOnTheJobsOwnOnlyWhereTheyAr
     }
 }
 
+// Their networks stand still, or other ranks have never launched theirs. An abort waits for the
+// whole device, so for the kernels of the other lane too.
+class TwoStuck : public Follower {
+protected:
+    void TearDown() override {
+        EXPECT_FALSE(g_lanes.waited_in_vain) << "one was told to end when another had ended";
+        EXPECT_EQ(g_lanes.aborted, 2);
+        Follower::TearDown();
+    }
+};
+
+TEST_F(TwoStuck, ADestroyGivesUpTrialsOfBoth) {
+    lanes_wanted_ = 2;
+    order(Kind::Stage);
+    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+    order(Kind::Open);
+    ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+    order(Kind::Rehearse, ordinal_);
+    g_lanes.held_transfers = true;
+    g_lanes.stuck = 2;
+    make_next_calls();
+    director_->end(false);
+}
+
+TEST_F(TwoStuck, ADestroyGivesUpTransfersOfBoth) {
+    lanes_wanted_ = 2;
+    parts_ = {{0.5, 0}, {0.5, 1}};
+    stage();
+    order(Kind::Arm, ordinal_);
+    Job job;
+    job.iteration(*director_, ordinal_);
+    g_lanes.held_transfers = true;
+    g_lanes.stuck = 2;
+    job.iteration(*director_, ordinal_);
+    director_->tick(track_);
+    g_lanes.error = DEFT_NCCL_REMOTE_ERROR;
+    director_->end(false);
+}
+
 // The lane over the job's own network is as the job's communicator; another network was not what
 // the job chose for.
 class JobsChoices : public LaneSettings {

@@ -33,6 +33,8 @@ struct Fake {
     std::atomic<int> making{0};
     std::atomic<bool> disturbs{false};  // one was made where that ends a capture of the job's
     std::thread::id maker;              // of the latest
+    std::atomic<int> told{0};           // to abort
+    std::atomic<int> stuck{1};  // communicators with a kernel on the device, until they are told
     std::atomic<int> aborted{0};
     std::atomic<int> destroyed{0};
     std::atomic<bool> held_ids{false};  // who asks for a unique id waits
@@ -66,6 +68,8 @@ inline Fake g_lanes;
 inline void reset_lanes() {
     g_lanes.held = g_lanes.held_transfers = g_lanes.held_calls = g_lanes.torn = false;
     g_lanes.disturbs = false;
+    g_lanes.told = 0;
+    g_lanes.stuck = 1;
     g_lanes.connecting_apart = false;
     g_lanes.simulated = 0;
     g_lanes.connecting = g_lanes.refused = g_lanes.unanswered = false;
@@ -251,10 +255,12 @@ inline const NcclTable& fake_table() {
             if (g_lanes.calling > 0) {
                 g_lanes.torn = true;
             }
-            g_lanes.held_transfers = g_lanes.connecting = g_lanes.unanswered = false;
-            g_lanes.connecting_apart = false;
+            if (++g_lanes.told >= g_lanes.stuck) {
+                g_lanes.held_transfers = false;
+            }
+            g_lanes.connecting = g_lanes.unanswered = g_lanes.connecting_apart = false;
             // NCCL frees memory now, for which CUDA waits until the device is idle.
-            if (!eventually([] { return !g_lanes.job_stuck.load(); })) {
+            if (!eventually([] { return !g_lanes.job_stuck && g_lanes.told >= g_lanes.stuck; })) {
                 g_lanes.waited_in_vain = true;
             }
             return ++g_lanes.aborted, 0;
