@@ -17,7 +17,7 @@ TEST_F(PlanSwitchTest, APlanGoesOnWhereARankDoesNotKnowThatItIsToEnd) {
     EXPECT_EQ(said(), 2) << "and was not known to the others";
     EXPECT_TRUE(switch_.ahead());
     executor::test::g_fake.answer = 2;
-    calls(22, true);  // to the 25th iteration: they ask each other in the 21st
+    calls(14, true);  // to the 21st iteration: they ask each other in the 17th
     calls(2, false);
     EXPECT_FALSE(switch_.ahead());
 }
@@ -65,7 +65,7 @@ TEST_F(PlanSwitchTest, ASwitchThatTheOthersDoNotKnowIsDroppedUnderThePlan) {
     switch_.drop_renewal();
     EXPECT_EQ(switch_.voided(), 2U);
     EXPECT_FALSE(switch_.uses(next.get()));
-    calls(8, true);  // they ask each other in the plan's fifth iteration
+    calls(8, true);  // they ask each other in the plan's second iteration
     EXPECT_EQ(said(), 1);
 }
 
@@ -79,11 +79,11 @@ TEST_F(PlanSwitchTest, ASwitchIsNotDroppedBetweenThisRanksWordAndTheAnswer) {
     EXPECT_EQ(said(), 2);
     switch_.drop_renewal();
     EXPECT_TRUE(switch_.uses(next.get()));
-    calls(8, true);  // to the answer: not all of them
+    calls(2, true);  // to the answer: not all of them
     EXPECT_EQ(switch_.active(), plan.get());
     switch_.drop_renewal();
     EXPECT_FALSE(switch_.uses(next.get()));
-    ASSERT_TRUE(switch_.name({3, PlanSwitch::kAtRenewal, 0, 18, next.get()}));
+    ASSERT_TRUE(switch_.name({3, PlanSwitch::kAtRenewal, 0, 12, next.get()}));
     switch_.commit();
     executor::test::g_fake.answer = 2;
     calls(8, true);

@@ -68,7 +68,7 @@ TEST_F(PlanSwitchTest, TakesCallsFromTheSwitchOnAndForwardsThemFromTheNext) {
     EXPECT_TRUE(switch_.committed_ahead());
     calls(4, true);
     executor::test::g_fake.answer = 2;
-    calls(8, true);  // they ask each other in the plan's fifth iteration, and hear in the ninth
+    calls(12, true);  // they ask each other in the plan's 7th iteration, and hear in the 11th
     EXPECT_EQ(said(), 2);
     calls(2, false);
     EXPECT_EQ(switch_.active(), nullptr);
