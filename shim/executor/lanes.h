@@ -122,7 +122,7 @@ public:
     void give_up() noexcept { stop_.store(true); }
     // Waits until nothing is in flight, or the lane is aborted; one that stands still it aborts.
     void drain() noexcept;
-    // Something is in flight, and will be for ever: the lane has failed, or other ranks have left it.
+    // Something is in flight, and will be for ever: the lane has failed, or ranks have left it.
     bool stands_still() noexcept;
     // Destroys communicator and stream; drains it first, and waits for the other ranks as
     // ncclCommDestroy does. Background thread.
