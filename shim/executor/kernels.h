@@ -17,11 +17,11 @@ const char* to_string(Element element);
 // False for any other ncclDataType_t.
 bool element_of(int nccl_type, Element& element);
 
-// Sums are formed in double for f64, in float for the others, without fused multiply-add, rounded
-// once to nearest even when stored: the same bits on every device.
 // The kernels as the driver gets them.
 std::string kernels_ptx();
 
+// Sums are formed in double for f64, in float for the others, without fused multiply-add, rounded
+// once to nearest even when stored: the same bits on every device.
 class Kernels {
 public:
     // `context` must be current. Loads the module once per context, for good: unloading may

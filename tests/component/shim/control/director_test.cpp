@@ -84,10 +84,7 @@ TEST_F(Follower, ALaneIsUsedAsThePlanWillUseItBeforeThePlanDoes) {
 
 // It waits in NCCL for a rank that has refused.
 TEST_F(Follower, ADropReleasesALaneThatIsConnecting) {
-    order(Kind::Stage);
-    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
-    order(Kind::Open);
-    ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+    ASSERT_NO_FATAL_FAILURE(open_untried());
     order(Kind::Rehearse, ordinal_);
     g_lanes.connecting = true;
     std::thread application([this] {

@@ -96,6 +96,13 @@ protected:
             return last.step == step && last.reason != "nothing was heard";
         });
     }
+    // The lanes of a plan are connected, and nobody has named a call at which they are tried.
+    void open_untried() {
+        order(Kind::Stage);
+        ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
+        order(Kind::Open);
+        ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+    }
     // A plan is staged: lanes, memory, all of it.
     void stage() {
         order(Kind::Stage);

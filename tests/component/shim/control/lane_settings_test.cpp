@@ -57,10 +57,7 @@ protected:
 
 TEST_F(TwoStuck, ADestroyGivesUpTrialsOfBoth) {
     lanes_wanted_ = 2;
-    order(Kind::Stage);
-    ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
-    order(Kind::Open);
-    ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+    ASSERT_NO_FATAL_FAILURE(open_untried());
     order(Kind::Rehearse, ordinal_);
     g_lanes.held_transfers = true;
     g_lanes.stuck = 2;

@@ -11,10 +11,7 @@ class Untried : public Follower {
 protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(Follower::SetUp());
-        order(Kind::Stage);
-        ASSERT_TRUE(answers(Step::Learned)) << answer().reason;
-        order(Kind::Open);
-        ASSERT_TRUE(answers(Step::Opened)) << answer().reason;
+        ASSERT_NO_FATAL_FAILURE(open_untried());
     }
     // The background thread looks often enough that what must not happen would be seen.
     void linger() {
