@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "plugin/core/copy_in_order.h"
 #include "plugin/verbs/blocking_calls.h"
 
 namespace deft::net {
@@ -410,7 +411,7 @@ bool VerbsPath::take_frame(const VerbsFrame& frame, const std::byte* bytes, Path
                 return false;
             }
             if (place == PathEvents::Place::Store && frame.chunk.length > 0) {
-                std::memcpy(destination, bytes, frame.chunk.length);
+                copy_in_order(destination, bytes, frame.chunk.length);
             }
             events.arrived(frame.chunk);
             return true;
