@@ -20,11 +20,11 @@ void Receiver::grant(PathSlot& link) {
     link.granted = std::max(link.granted, completed_);
     for (; link.granted < posted_; ++link.granted) {
         const Slot& slot = this->slot(link.granted);
+        if (slot.complete || slot.capacity <= link.can.inline_bytes) {
+            continue;  // whose region may be gone, too
+        }
         const Registration* const registration =
             slot.region == nullptr ? nullptr : slot.region->in(link.path->domain());
-        if (slot.complete || slot.capacity <= link.can.inline_bytes) {
-            continue;
-        }
         Grant grant;
         grant.message = slot.message;
         if (registration != nullptr) {
@@ -90,8 +90,8 @@ void Receiver::begin_fence(PathSlot& link) {
         fences_ = true;
         return;
     }
-    // Not fenced: nothing of it lands any more. Or a second one since the last answer, of which the
-    // sender makes no use before.
+    // Not fenced: nothing of it lands any more. Or a second one while one is ending: of that the
+    // sender makes no use before it has the answer.
     link.path->close(0);
     link.path.reset();
     keep_count(link, link.incarnation, link.received);

@@ -78,8 +78,9 @@ void Sender::open_fence(PathSlot& link, Nanos now) {
     if (link.grants != nullptr) {
         link.grants->clear();
     }
-    // With a fence open the path that is lost is one that was not used.
-    const bool used = link.next_flight != 0 && !link.fence.is_open();
+    // With a fence open the path that is lost is one that was not used. Another one that was not is
+    // fenced all the same: so the receiver never has two to end, of which the second was used.
+    const bool used = (link.next_flight != 0 || link.can.fenced) && !link.fence.is_open();
     if (!link.can.fenced) {
         if (used) {
             requeue(link);
