@@ -148,6 +148,7 @@ private:
         int failed_attempts = 0;
         bool damaged = false;      // it was lost to damaged bytes, and carried none whole since
         bool unreachable = false;  // an attempt was turned down, and none got to the peer since
+        bool led = false;          // an attempt got to the peer, once
 
         Place place(const Chunk&, std::byte*&) override { return Place::Refuse; }
         void arrived(const Chunk&) override {}
@@ -229,6 +230,7 @@ private:
     void drive_fences(Nanos now);
 
     void dial(PathSlot& link, Nanos now);
+    bool speaks_for_peer(const PathSlot& link, Nanos now) const;
     bool begin_attempt(PathSlot& link, Nanos now);
     void take(PathSlot& link, Connected&& connected, Nanos now);
     void use(PathSlot& link, Nanos now);
@@ -283,6 +285,7 @@ private:
     Nanos now_ = 0;
     Nanos next_timers_ = 0;
     Nanos first_up_ = 0;
+    bool established_ = false;  // establish() has said so
     Nanos started_ = 0;
     Nanos next_look_ = 0;  // for peers that ask
     Nanos busy_from_ = 0;  // since when there has been a message all the time

@@ -31,7 +31,7 @@ bool Sender::connected() const {
 // NCCL waits for a message that the peer has a receive for, as far as is known. Without a path
 // nobody could say that it has one.
 bool Sender::waits() const {
-    if (first_up_ == 0 || leaving_) {
+    if (!established_ || leaving_) {
         return true;
     }
     if (!held() || !connected()) {
@@ -66,7 +66,7 @@ void Sender::check_end(Nanos now) {
         check_leaving();
         return;
     }
-    if (first_up_ == 0) {
+    if (!established_) {
         check_set_up();
     } else if (held() && !connected()) {
         if (peer_bye_) {
@@ -101,6 +101,10 @@ void Sender::complain(Nanos now) {
 }
 
 void Sender::check_set_up() {
+    if (peer_bye_) {
+        fail(DEFT_NET_REMOTE_ERROR, "the peer closed the connection");
+        return;
+    }
     if (evidence_.gone(now_)) {
         fail(DEFT_NET_REMOTE_ERROR, evidence_.reason());
         return;

@@ -42,6 +42,9 @@ Sender::Ready Sender::establish(Nanos now) {
             poll_link(*link, now, true);
         }
     }
+    if (fencing_) {  // of paths that came up and were lost before the others were there
+        drive_fences(now);
+    }
     timers(now);
     if (failure_) {
         retire();
@@ -61,7 +64,8 @@ Sender::Ready Sender::establish(Nanos now) {
     }
     first_up_ = first_up_ == 0 ? now : first_up_;
     const bool all = up + tried == links_.size();
-    return all || now - first_up_ > kGrace ? Ready::Yes : Ready::NotYet;
+    established_ = all || now - first_up_ > kGrace;
+    return established_ ? Ready::Yes : Ready::NotYet;
 }
 
 void Sender::count_usable() {
@@ -249,7 +253,7 @@ void Sender::timers(Nanos now) {
         }
     }
     if (links_.size() > 1) {
-        if (unproven_ > 0 && waits()) {
+        if (established_ && unproven_ > 0 && waits()) {
             send_probes(now);
         }
         if (fencing_) {
@@ -335,6 +339,11 @@ void Sender::dial(PathSlot& link, Nanos now) {
         link.unreachable = false;
         evidence_.heard(Word::Lives, now);
     }
+    if (!speaks_for_peer(link, now) &&
+        (result == Dialer::Result::Closed || result == Dialer::Result::Refused ||
+         result == Dialer::Result::Fatal)) {
+        result = Dialer::Result::Failed;
+    }
     switch (result) {
         case Dialer::Result::Pending:
             return;
@@ -362,6 +371,16 @@ void Sender::dial(PathSlot& link, Nanos now) {
     apply(link, PathEvent::ProbeFailed, link.dialer->failure());
     link.back_off = std::clamp(2 * link.back_off, kFirstBackOff, kMaxBackOff);
     link.retry_at = now + std::max(link.back_off, usable_ == 0 ? 0 : link.full_size.back_off());
+}
+
+// What is answered to a link that has never led to the peer may be another host's answer, which has
+// the address on that link's network. It counts where no link knows better: none has led to the
+// peer, and each other one has been tried in vain.
+bool Sender::speaks_for_peer(const PathSlot& link, Nanos now) const {
+    const auto in_vain = [&](const auto& other) {
+        return other.get() == &link || (other->failed_attempts > 0 && !other->dialer->reached(now));
+    };
+    return link.led || (first_up_ == 0 && std::all_of(links_.begin(), links_.end(), in_vain));
 }
 
 // False: it is too soon for the next attempt.
@@ -407,6 +426,7 @@ void Sender::take(PathSlot& link, Connected&& connected, Nanos now) {
     }
     link.failed_attempts = 0;
     link.unreachable = false;
+    link.led = true;
     link.full_size.connected();
     prove_until_ = 0;
     evidence_.connected();

@@ -327,6 +327,35 @@ TEST(Death, IsKnownAtOnceBySendersAndReceivers) {
     }
 }
 
+// An address that another host has on the network of one link: what that one answers is no word of
+// the peer's, which all other links lead to.
+TEST(Death, AStrangersWordIsNone) {
+    for (const Dialer::Result says :
+         {Dialer::Result::Refused, Dialer::Result::Closed, Dialer::Result::Fatal}) {
+        for (const std::size_t wrong : {0, 1}) {
+            SCOPED_TRACE(std::to_string(static_cast<int>(says)) + " by " + std::to_string(wrong));
+            std::vector<FakeLink> links{link(1), link(1)};
+            FakeLink& right = links[1 - wrong];
+            links[wrong].stranger = says;
+            right.accepts_at = 1400 * kMillisecond;  // long after the stranger has spoken
+            right.sees[0] = false;
+            OneMessage scene(links);
+            scene.post();
+            scene.send();
+            // The receiver has lost the carrier for a moment and ended the path; it takes a while
+            // to accept another.
+            FakeLink& path = scene.wire.links[1 - wrong];
+            path.accepts_at = scene.wire.now + kSecond;
+            path.carrier = false;
+            scene.drive(2 * kMillisecond);
+            path.carrier = true;
+            scene.drive(10 * kSecond, [&] { return scene.sent && scene.received; });
+            EXPECT_EQ(path.connections, 2);
+            EXPECT_TRUE(scene.sent) << scene.wire.sender->failure().text;
+        }
+    }
+}
+
 // After an outage in which it died nothing ends: its host only says, for a while, that nobody
 // listens.
 TEST(Death, OfAHostThatWasStartedAnew) {
@@ -376,6 +405,23 @@ TEST(SetUp, AnAddressThatIsTurnedDownIsAnErrorWithinFiveSeconds) {
     EXPECT_GE(took, 4 * kSecond);
     EXPECT_LE(took, 5 * kSecond);
     EXPECT_THAT(std::string(wire.sender->failure().text), HasSubstr("cannot be reached"));
+}
+
+// The peer dies once one path is up, before the other one is.
+TEST(SetUp, APeerThatDiesOverItIsKnownAtOnce) {
+    FakeWire wire({link(1), link(1)});
+    wire.links[1].black_hole = true;
+    while (wire.sender->state(0) != PathState::Up) {
+        ASSERT_EQ(wire.sender->establish(wire.now), Sender::Ready::NotYet);
+        wire.receiver->establish(wire.now);
+        wire.now += kMillisecond;
+    }
+    wire.receiver_listens = false;
+    wire.links[0].mute = true;
+    wire.receiver.reset();
+    const Nanos took = set_up(wire, kMinute);
+    EXPECT_TRUE(wire.sender->failure());
+    EXPECT_LE(took, 200 * kMillisecond);
 }
 
 TEST(SetUp, ASilentOneIsWaitedFor) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "plugin/core/clock.h"
 #include "plugin/core/path.h"
@@ -28,8 +29,10 @@ struct FakeLink {
     bool left_to_kernel = false;  // a path was
     std::uint32_t same_wire = 0;  // links whose wire it shares, by bits
     bool half_wrong = false;      // every second attempt goes to an address that nobody has
-    FakeLink* shares = nullptr;   // the pipe of another link: two paths through one bottleneck
-    double together = 1;          // a pipe's rate falls to this part while several paths use it
+    // Another host has the peer's address here, and answers so.
+    std::optional<Dialer::Result> stranger;
+    FakeLink* shares = nullptr;  // the pipe of another link: two paths through one bottleneck
+    double together = 1;         // a pipe's rate falls to this part while several paths use it
     std::uint64_t socket_buffer = 256 * 1024;
     // Of a link whose paths write into granted memory (fake_granted.h):
     bool granted = false;

@@ -288,6 +288,9 @@ private:
         Result poll(Nanos now, Connected& connected) override {
             Ring& ring = fake_.ringing_[index_];
             const bool dead = link().black_hole || !link().carrier;
+            if (link().stranger) {
+                return over(*link().stranger);
+            }
             if (!fake_.receiver_listens && !dead) {
                 return over(Result::Refused);
             }
