@@ -12,9 +12,10 @@ namespace deft::net {
 namespace {
 
 // Pairs of ports that this process has found not to reach each other. A connection does not wait
-// for them, and all connections together try such a pair once in so long: an address that does not
-// answer keeps a thread busy for a second (blocking_calls.h).
-constexpr Nanos kTryAgain = kSecond;
+// for them, and all connections together try such a pair once in so long, from the end of the try
+// before, and up to the double: an address that does not answer keeps the device's thread busy for
+// a second (blocking_calls.h), and other pairs are to get through.
+constexpr Nanos kTryAgain = 1500 * kMillisecond;
 constexpr Nanos kTooLong = 1500 * kMillisecond;  // a neighbour's address takes 1.0 to 1.3 s
 constexpr std::size_t kMostPairs = 256;
 
@@ -37,12 +38,14 @@ public:
             return true;
         }
         const bool may = now >= found->next;
-        found->next = may ? now + kTryAgain : found->next;
+        found->next = may ? now + kTooLong + kTryAgain : found->next;
         return may;
     }
     void dead(const deft_verbs_gid_t& own, const wire::Port& peer, Nanos now) {
         const MutexLock lock(mutex_);
-        if (find(own, peer) == pairs_.end()) {
+        if (const auto found = find(own, peer); found != pairs_.end()) {
+            found->next = now + 2 * kTryAgain;
+        } else {
             if (pairs_.size() == kMostPairs) {
                 pairs_.erase(pairs_.begin());
             }

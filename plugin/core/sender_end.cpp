@@ -28,7 +28,8 @@ bool Sender::connected() const {
     });
 }
 
-// NCCL waits for a message that the peer has a receive for, as far as is known. Without a path
+// NCCL waits for a message that the peer has a receive for, as far as is known, or for its own
+// memory. Without a path
 // nobody could say that it has one.
 bool Sender::waits() const {
     if (!established_ || leaving_) {
@@ -36,6 +37,10 @@ bool Sender::waits() const {
     }
     if (!held() || !connected()) {
         return held();
+    }
+    if (std::any_of(links_.begin(), links_.end(),
+                    [](const auto& link) { return link->fence.reading(); })) {
+        return true;  // for a card to let go of what it may be reading
     }
     for (std::uint64_t message = oldest_; message < std::min(next_message_, posted_); ++message) {
         const Slot& slot = slots_[message % kSlots];

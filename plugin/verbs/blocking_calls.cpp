@@ -2,9 +2,11 @@
 #include "plugin/verbs/blocking_calls.h"
 
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "base/fork_guard.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 namespace deft::net {
@@ -45,14 +47,36 @@ void BlockingCalls::work() {
     }
 }
 
-BlockingCalls& calls_that_connect() {
-    static auto* const calls = new BlockingCalls("deft-rdma-dial");
-    return *calls;
+namespace {
+
+class OfDevices {
+public:
+    explicit OfDevices(const char* name) : name_(name) {}
+    BlockingCalls& of(const std::string& device) {
+        const MutexLock lock(mutex_);
+        BlockingCalls*& calls = calls_[device];
+        if (calls == nullptr) {
+            calls = new BlockingCalls(name_);
+        }
+        return *calls;
+    }
+
+private:
+    const char* const name_;
+    Mutex mutex_;
+    std::map<std::string, BlockingCalls*> calls_ DEFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+BlockingCalls& calls_that_connect(const std::string& device) {
+    static auto* const calls = new OfDevices("deft-rdma-dial");
+    return calls->of(device);
 }
 
-BlockingCalls& calls_that_end() {
-    static auto* const calls = new BlockingCalls("deft-rdma-end");
-    return *calls;
+BlockingCalls& calls_that_end(const std::string& device) {
+    static auto* const calls = new OfDevices("deft-rdma-end");
+    return calls->of(device);
 }
 
 }  // namespace deft::net

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <string>
 
 #include "base/monitor.h"
 #include "base/thread_annotations.h"
@@ -32,8 +33,9 @@ private:
     bool started_ DEFT_GUARDED_BY(monitor_) = false;
 };
 
-// Of this process. Two, as a fence must not wait for a neighbour that does not answer.
-BlockingCalls& calls_that_connect();
-BlockingCalls& calls_that_end();
+// Of a device, by its name. Two, as a fence must not wait for a neighbour that does not answer; and
+// what waits inside of one card's driver holds up no other card.
+BlockingCalls& calls_that_connect(const std::string& device);
+BlockingCalls& calls_that_end(const std::string& device);
 
 }  // namespace deft::net

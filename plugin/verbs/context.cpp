@@ -88,10 +88,13 @@ void VerbsContext::take(const deft_verbs_async_event_t& event) {
     switch (event.event_type) {
         case DEFT_VERBS_EVENT_PORT_ACTIVE:
         case DEFT_VERBS_EVENT_PORT_ERR:
-            get_to_know(event.element.port_num);
-            change(port(event.element.port_num), event.event_type == DEFT_VERBS_EVENT_PORT_ERR);
+            // Nobody has asked of others, nor is this the time to ask the driver.
+            if (port(event.element.port_num).known.load(std::memory_order_relaxed)) {
+                change(port(event.element.port_num), event.event_type == DEFT_VERBS_EVENT_PORT_ERR);
+            }
             return;
         case DEFT_VERBS_EVENT_DEVICE_FATAL:
+            fatal_.store(true, std::memory_order_relaxed);
             for (Port& each : ports_) {
                 if (each.known.load(std::memory_order_relaxed)) {
                     change(each, true);

@@ -39,6 +39,8 @@ public:
     // Of a port, by the events that look_soon() has taken; `down` from the beginning if it was not
     // active when it was first asked for. Waits for nobody, but the first time.
     Carrier carrier(int port);
+    // An event has said that the device is dead. For good, here.
+    bool fatal() const { return fatal_.load(std::memory_order_relaxed); }
     // From now on `lost` is set when an event says that the queue pair is; until forget().
     void watch(const deft_verbs_qp_t* qp, std::atomic<bool>& lost);
     void forget(const deft_verbs_qp_t* qp);
@@ -62,6 +64,7 @@ private:
     deft_verbs_context_t* const context_;
     const std::string device_;
     std::atomic<Nanos> looked_{0};
+    std::atomic<bool> fatal_{false};
     Mutex mutex_;
     std::array<Port, kPorts> ports_;
     std::map<const deft_verbs_qp_t*, std::atomic<bool>*> watched_ DEFT_GUARDED_BY(mutex_);

@@ -32,7 +32,8 @@ VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
     VerbsQueuePair::Options wanted = options;
     VerbsPath::size(wanted);
     // Milliseconds, of which a progress thread of NCCL's has none.
-    const bool begun = calls_that_connect().run(
+    const std::string device = domain->context().device();
+    const bool begun = calls_that_connect(device).run(
         [made = made_, domain = std::move(domain), wanted, role]() mutable {
             made->pair = VerbsQueuePair::make(std::move(domain), wanted, made->problem);
             if (made->pair != nullptr) {

@@ -211,7 +211,8 @@ void VerbsQueuePair::connect(const VerbsAddress& peer) {
         return;
     }
     mtu_ = std::min(mtu_, int{peer.mtu});
-    if (!calls_that_connect().run([self = shared_from_this(), peer] { self->connect_now(peer); })) {
+    BlockingCalls& calls = calls_that_connect(context().device());
+    if (!calls.run([self = shared_from_this(), peer] { self->connect_now(peer); })) {
         fail("no thread to connect on", EAGAIN);
     }
 }
@@ -262,8 +263,20 @@ void VerbsQueuePair::end() {
     if (before == State::Ending || before == State::Ended || before == State::Gone) {
         return;
     }
+    begin_end();
+}
+
+void VerbsQueuePair::destroy() {
+    if (state() == State::Ended) {
+        hopeless_.store(true, std::memory_order_relaxed);
+        begin_end();
+    }
+}
+
+void VerbsQueuePair::begin_end() {
     state_.store(State::Ending, std::memory_order_relaxed);
-    if (!calls_that_end().run([self = shared_from_this()] { self->end_now(); }) &&
+    BlockingCalls& calls = calls_that_end(context().device());
+    if (!calls.run([self = shared_from_this()] { self->end_now(); }) &&
         !ForkGuard::process().in_child()) {
         end_now();
     }
@@ -287,14 +300,17 @@ void VerbsQueuePair::end_locked() {
     deft_verbs_qp_attr_t attributes{};
     attributes.qp_state = DEFT_VERBS_QPS_ERR;
     const VerbsLibrary& library = context().library();
-    if (library.modify_qp(qp_, &attributes, DEFT_VERBS_QP_STATE) == 0) {
+    if (!hopeless_.load(std::memory_order_relaxed) &&
+        library.modify_qp(qp_, &attributes, DEFT_VERBS_QP_STATE) == 0) {
         state_.store(State::Ended, std::memory_order_release);
         return;
     }
     // The device does not hear any more. One that is destroyed touches no memory either.
     context().look();
     context().forget(qp_);
-    if (const int error = library.destroy_qp(qp_); error != 0) {
+    const int error = library.destroy_qp(qp_);
+    // Nor does that of a card which is gone: the kernel has taken it off the bus.
+    if (error != 0 && !(error == EIO && context().fatal())) {
         DEFT_WARN("%s: a queue pair can neither be ended nor destroyed: %s",
                   context().device().c_str(), std::strerror(error));
         return;  // never ended: nobody may have the memory

@@ -66,16 +66,19 @@ public:
     State state() const { return state_.load(std::memory_order_acquire); }
     const std::string& why() const { return why_; }  // in state Failed
 
-    // Whether both have a vendor's extensions. The receiver's queue pair then is Ready before its
-    // sender's is told of: own() says only from then on what was agreed.
+    // Whether both have extensions of the same vendor. The receiver's queue pair then is Ready
+    // before its sender's is told of: own() says only from then on what was agreed.
     bool agrees(const VerbsAddress& peer) const {
-        return own_.ece.vendor_id != 0 && peer.ece.vendor_id != 0;
+        return own_.ece.vendor_id != 0 && own_.ece.vendor_id == peer.ece.vendor_id;
     }
     // To Ready or Failed, some time later. Once.
     void connect(const VerbsAddress& peer);
     // To Ended or Gone, some time later: what the peer sends is placed nowhere from then on, and no
     // request of our own reads memory. Idempotent.
     void end();
+    // To Gone, some time later, from Ended: its requests do not come back. Whoever calls it has
+    // taken all completions.
+    void destroy();
     // An event has said that it is lost.
     bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
@@ -96,6 +99,7 @@ private:
     int to_send();
     void connect_now(const VerbsAddress& peer);
     void connect_locked(const VerbsAddress& peer) DEFT_REQUIRES(connecting_);
+    void begin_end();
     void end_now();
     void end_locked() DEFT_REQUIRES(connecting_);
     void fail(const char* what, int error);
@@ -111,7 +115,8 @@ private:
     std::string why_;      // written before state_
     std::atomic<State> state_{State::Made};
     std::atomic<bool> lost_{false};
-    Mutex connecting_;  // held while one of the two is inside of the driver
+    std::atomic<bool> hopeless_{false};  // to be destroyed
+    Mutex connecting_;                   // held while one of the two is inside of the driver
 };
 
 const char* name_of(VerbsQueuePair::State state);

@@ -24,6 +24,9 @@ constexpr std::size_t kAtOnce = 16;      // completions in one poll: other paths
 constexpr std::size_t kMostWrites = 16;  // of one chunk
 constexpr std::size_t kLargestPacket = 4096;
 constexpr std::size_t kLine = 64;
+constexpr Nanos kFlush = kSecond;  // that takes milliseconds
+// Of a time in which nobody looked no more than this counts: the whole process was stopped.
+constexpr Nanos kStopped = 10 * kMillisecond;
 static_assert(VerbsPath::kInlineBytes + kVerbsFrameBytes >= kLargestPacket);
 
 constexpr std::size_t in_lines(std::size_t bytes) {
@@ -120,11 +123,12 @@ VerbsPath::~VerbsPath() {
         std::unique_ptr<Registration> registration;
         std::shared_ptr<VerbsQueuePair> pair;
     };
+    BlockingCalls& calls = calls_that_end(pair_->context().device());
     auto rest = std::make_shared<Rest>();
     rest->memory = std::move(memory_);
     rest->registration = std::move(registration_);
     rest->pair = std::move(pair_);
-    calls_that_end().run([last = std::move(rest)]() mutable { last.reset(); });
+    calls.run([last = std::move(rest)]() mutable { last.reset(); });
 }
 
 std::size_t VerbsPath::send_bytes() const {
@@ -455,15 +459,26 @@ bool VerbsPath::ended(PathEvents* events) {
         pair_->end();
     }
     const VerbsQueuePair::State state = pair_->state();
+    while (take_completions(events, kAtOnce) == Poll::Worked) {
+    }
     if (state == VerbsQueuePair::State::Gone) {
         return true;
     }
     if (state != VerbsQueuePair::State::Ended) {
         return false;
     }
-    while (take_completions(events, kAtOnce) == Poll::Worked) {
+    if (open_sends_ == 0 && open_receives_ == 0) {
+        return true;
     }
-    return open_sends_ == 0 && open_receives_ == 0;
+    // A card that is dead, or gone, has nothing against the end of a queue pair, and flushes
+    // nothing.
+    const Nanos now = steady_now();
+    flush_waited_ += flush_seen_ == 0 ? 0 : std::min(now - flush_seen_, kStopped);
+    flush_seen_ = now;
+    if (flush_waited_ > kFlush) {
+        pair_->destroy();
+    }
+    return false;
 }
 
 bool VerbsPath::retract() {

@@ -132,6 +132,8 @@ private:
     bool greeted_ = false;
     bool answer_ = false;  // a greeting that has not been answered for want of room
     bool ending_ = false;
+    Nanos flush_seen_ = 0;    // when it was last waited for, 0: never
+    Nanos flush_waited_ = 0;  // for requests of a queue pair that has ended
 };
 
 }  // namespace deft::net

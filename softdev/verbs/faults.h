@@ -17,6 +17,7 @@ enum class Fault : unsigned {
     modify_slow,    ///< modify_qp to RTR takes modify_slow_ms
     shuffle,        ///< a write's bytes are placed last first, after those of later writes
     complete_late,  ///< a receive completion comes complete_late_ms later
+    flush_lost,     ///< a queue pair's requests never complete once it is in the error state
     count
 };
 

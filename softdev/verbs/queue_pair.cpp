@@ -138,6 +138,12 @@ void Qp::enter_error(ibv_wc_status first) {
     now = IBV_QPS_ERR;
     requester.close();
     responder.close();
+    if (inject(Fault::flush_lost)) {
+        requester.queue.first += requester.queue.requests.size();
+        requester.queue.requests.clear();
+        responder.requests.clear();
+        return;
+    }
     flush_sends(first);
     flush_receives();
 }

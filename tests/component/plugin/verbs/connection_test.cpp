@@ -104,6 +104,30 @@ TEST_F(VerbsConnection, APortThatFailsIsCarriedOnWithoutAndTakenBack) {
     EXPECT_GT(by_verbs(), carried);
 }
 
+// Both ends wait for their cards to let go of the memory, and take the queue pairs away at last.
+TEST_F(VerbsConnection, ACardThatFlushesNothingHoldsUpNoMessage) {
+    MixedPair pair(1, near_, far_);
+    ASSERT_TRUE(pair.establish());
+    const long acks = injected("lose_acks");
+    const long flushes = injected("flush_lost");
+    std::unique_ptr<Faults> faults;
+    ASSERT_TRUE(pair.run(200, [&](std::size_t done) {
+        if (done == 50) {
+            faults = std::make_unique<Faults>("lose_acks=1,flush_lost=100%");
+        }
+    }));
+    EXPECT_EQ(injected("lose_acks"), acks + 1);
+    EXPECT_GE(injected("flush_lost"), flushes + 2);
+    faults.reset();
+    const Nanos deadline = steady_now() + kPatience;
+    while (pair.up() < 2 && steady_now() < deadline) {
+        pair.sender->progress(steady_now());
+        pair.receiver->progress(steady_now());
+    }
+    EXPECT_EQ(pair.up(), 2U);
+    ASSERT_TRUE(pair.run(100));
+}
+
 // Other connections do not wait for such a pair, and it is tried now and then.
 TEST_F(VerbsConnection, APairThatDoesNotAnswerIsRememberedUntilItDoes) {
     const wire::Port peer = to_wire(far_).entries[0];
