@@ -29,6 +29,7 @@ struct Attempt {
     const void* context = nullptr;
     Nanos began = 0;  // asking, or last reached the peer's host
     Nanos last_poll = 0;
+    Nanos missed = 0;  // since when nobody is seen to poll it; 0: somebody does
 };
 
 // Both return an ncclResult_t value, and leave `attempt.sender` empty while the peer is being

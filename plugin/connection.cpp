@@ -16,7 +16,9 @@
 namespace deft::net {
 namespace {
 
-constexpr Nanos kAbandoned = 120 * kSecond;  // an attempt nobody has polled for
+// An attempt nobody has polled for so long, twice: the first time the process may have been
+// stopped.
+constexpr Nanos kAbandoned = 60 * kSecond;
 
 Mutex attempts_mutex;
 std::map<std::uint64_t, Attempt>& attempts() DEFT_REQUIRES(attempts_mutex) {
@@ -140,6 +142,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
         wire::set_attempt(encoded, number);
     }
     found->second.last_poll = now;
+    found->second.missed = 0;
     Attempt& waiting = found->second;
     lock.unlock();  // only the caller with this handle polls it; map nodes do not move
     if (waiting.sender == nullptr) {
@@ -174,9 +177,14 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
 
 void forget_attempts(Nanos now, bool all, const void* context) {
     const MutexLock lock(attempts_mutex);
+    for (auto& [number, attempt] : attempts()) {
+        if (attempt.missed == 0 && now - attempt.last_poll > kAbandoned) {
+            attempt.missed = now;
+        }
+    }
     std::erase_if(attempts(), [&](const auto& entry) {
         const Attempt& attempt = entry.second;
-        return all || now - attempt.last_poll > kAbandoned ||
+        return all || (attempt.missed != 0 && now - attempt.missed > kAbandoned) ||
                (context != nullptr && attempt.context == context);
     });
 }

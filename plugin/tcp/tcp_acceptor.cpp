@@ -363,7 +363,9 @@ bool Admission::offers(const wire::Hello& hello) const {
 }
 
 Admission::~Admission() {
-    acceptor_->close(*this);
+    if (acceptor_->made_by_ == ::getpid()) {  // in a forked child the mutex may be locked for ever
+        acceptor_->close(*this);
+    }
 }
 
 bool Admission::next(Nanos now, Guest& guest) {
