@@ -20,6 +20,7 @@ struct FakeCounts {
     std::atomic<std::uintptr_t> foreign_later{0};  // one that does from the next all-reduce on
     std::atomic<int> copies{0};                    // that were not refused
     std::atomic<bool> busy{false};                 // no event has happened yet
+    std::atomic<bool> untimed{false};              // events that carry times are refused
     std::atomic<std::uint8_t> answer{1};           // what is copied to the host
     std::atomic<std::uintptr_t> sent{0};  // from where, in the last question to the other ranks
 };
@@ -70,13 +71,19 @@ inline const cuda::Driver& fake_driver() {
             *status = g_fake.captured ? 1 : 0;
             return counted();
         };
-        d.EventCreate = [](cuda::Event* event, unsigned) {
+        d.EventCreate = [](cuda::Event* event, unsigned flags) {
+            if (g_fake.untimed && (flags & cuda::kEventDisableTiming) == 0) {
+                return 2;
+            }
             *event = handle<cuda::OpaqueEvent>(48);
             return counted();
         };
         d.EventRecord = [](cuda::Event, cuda::Stream stream) { return counted_on(stream); };
         d.EventQuery = [](cuda::Event) { return g_fake.busy ? cuda::kNotReady : counted(); };
-        d.EventElapsedTime = [](float*, cuda::Event, cuda::Event) { return counted(); };
+        d.EventElapsedTime = [](float* milliseconds, cuda::Event, cuda::Event) {
+            *milliseconds = 2;
+            return counted();
+        };
         d.ThreadExchangeStreamCaptureMode = [](int*) { return counted(); };
         return d;
     }();

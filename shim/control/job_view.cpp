@@ -2,6 +2,7 @@
 #include "shim/control/job_view.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/hash.h"
 #include "planner/model/measured_profile.h"
@@ -87,6 +88,55 @@ Uses uses_of(const std::vector<CallRecord>& shape, std::uint32_t comm_serial) {
         }
     }
     return uses;
+}
+
+// What the calls of a communicator take in an iteration, by themselves.
+struct Carried {
+    double ms = 0;
+    double bytes = 0;  // that each rank sends
+};
+
+std::map<std::uint32_t, Carried> carried_by(const std::vector<CallRecord>& shape,
+                                            const CallTimes& times) {
+    std::map<std::uint32_t, Carried> carried;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        const CallRecord& call = shape[i];
+        if (!is_numbered(call) || call.nranks < 2) {
+            continue;
+        }
+        const double rounds = call.function == Function::AllReduce ? 2 : 1;
+        Carried& all = carried[call.comm_serial];
+        all.ms += times.places()[i].alone_ms.summary().median;
+        all.bytes +=
+            rounds * static_cast<double>(payload_bytes(call)) * (call.nranks - 1) / call.nranks;
+    }
+    return carried;
+}
+
+// By how much the transfers of a communicator are to be multiplied. A call may end when its last
+// bytes are in the buffers of the network, where those of the next call have to wait for them. So
+// the times of the communicator that has most to carry are the right ones, for all that go over the
+// same links.
+double pace_of(std::uint32_t comm_serial, const std::map<std::uint32_t, Carried>& carried) {
+    const auto found = carried.find(comm_serial);
+    if (found == carried.end() || found->second.ms <= 0 || found->second.bytes <= 0) {
+        return 1;
+    }
+    const Carried& own = found->second;
+    const Carried* most = &own;
+    for (const auto& [serial, other] : carried) {
+        if (other.ms > most->ms && meet(own.bytes, own.ms, other.bytes, other.ms)) {
+            most = &other;
+        }
+    }
+    return own.bytes / own.ms * (most->ms / most->bytes);
+}
+
+planner::Spread scaled(planner::Spread spread, double factor) {
+    spread.median *= factor;
+    spread.p10 *= factor;
+    spread.p90 *= factor;
+    return spread;
 }
 
 // Bytes of a gradient, as the executor counts them: of a shard, what each rank has of it.
@@ -356,6 +406,10 @@ JobView view_job(const Track& track, std::uint32_t comm_serial, bool times) {
         return view;
     }
     planner::MeasuredJob job;
+    // Nothing of these is ever late: what counts is what the links can do, whatever else the job
+    // sends at the same time.
+    const bool cut = view.series == Series::Shards || view.beside != nullptr;
+    const double pace = cut && times ? pace_of(comm_serial, carried_by(shape, *profile)) : 1;
     view.measured = profile->exposed_ms().count() >= kIterationsToPlanWith;
     view.untimed = profile->iteration_ms().count() >= kIterationsUntimed;
     for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -380,7 +434,8 @@ JobView view_job(const Track& track, std::uint32_t comm_serial, bool times) {
         view.untimed = view.untimed && place.ready_ms.count() == 0;
         if (times) {
             job.buckets.push_back(
-                {planned_bytes(call), seconds(place.ready_ms), seconds(place.transfer_ms)});
+                {planned_bytes(call), seconds(place.ready_ms),
+                 cut ? scaled(seconds(place.alone_ms), pace) : seconds(place.transfer_ms)});
         }
     }
     view.signature = signature_of(view.gradients);

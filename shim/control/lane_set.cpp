@@ -126,11 +126,7 @@ Problem LaneSet::open_one(const deft_nccl_unique_id_t& id, const Order& order,
         return {"a lane: " + why, true};
     }
     auto lane = std::make_unique<executor::Lane>(nccl_, *cuda::Execution::get(), info_.device);
-    executor::Trials trials{kinds_of(shapes), largest_of(shapes, info_.nranks)};
-    if (measure) {
-        // Under a plan the lane carries what the job's sums did, over the same links.
-        trials.measure = order.plan.empty() ? executor::Measure::Apart : executor::Measure::Shared;
-    }
+    const executor::Trials trials{kinds_of(shapes), largest_of(shapes, info_.nranks), measure};
     Problem problem;
     before_each();
     opening_stage_.store(order.stage, std::memory_order_seq_cst);

@@ -61,7 +61,7 @@ void Leader::note_in_force() {
 void Leader::note_forwarding() {
     leave_staging();
     review_.note_none();
-    review_.note_declined();
+    review_.note_over();
     const bool fallen = review_.fallen();
     const bool outdated = ending_ == Ending::Outdated;
     const bool killed = ending_ == Ending::Killed;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "base/config.h"
@@ -128,6 +129,31 @@ std::string why_no_lanes(const Surroundings& around) {
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set without NCCL_LAUNCH_RACE_FATAL=0";
     }
     return {};
+}
+
+std::vector<planner::Link> measured_links(const std::vector<executor::LaneSpeed>& speeds,
+                                          const std::vector<std::string>& others) {
+    std::vector<planner::Link> links;
+    for (std::size_t i = 0; i < speeds.size() && i <= others.size(); ++i) {
+        planner::Link link;
+        link.name = i == 0 ? "own" : others[i - 1];
+        link.cost.alpha = speeds[i].start;
+        link.cost.beta = speeds[i].per_byte;
+        link.source = "measured";
+        links.push_back(std::move(link));
+    }
+    // The job's own transfers go on while lanes are timed, and delay what starts on their network.
+    for (const planner::Link& link : links) {
+        links.front().cost.alpha = std::min(links.front().cost.alpha, link.cost.alpha);
+    }
+    return links;
+}
+
+double fastest_per_byte(const std::string& network, int nranks, double per_byte) {
+    static auto& known = *new std::map<std::pair<std::string, int>, double>;  // never destroyed
+    double& fastest = known.try_emplace({network, nranks}, per_byte).first->second;
+    fastest = std::min(fastest, per_byte);
+    return fastest;
 }
 
 }  // namespace deft::director

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "planner/model/fabric.h"
 #include "shim/control/communicator_info.h"
+#include "shim/executor/lanes.h"
 
 namespace deft::director {
 
@@ -34,5 +36,14 @@ std::vector<std::string> networks_to_use(const CommunicatorInfo& info);
 // apart from it. Pure.
 std::vector<std::string> networks_beside(std::vector<std::string> networks, const char* own,
                                          bool deft);
+
+// What lanes were measured with, as links: the job's own network first, then the others. Pure.
+std::vector<planner::Link> measured_links(const std::vector<executor::LaneSpeed>& speeds,
+                                          const std::vector<std::string>& others);
+
+// The least that lanes of this process have taken for a byte on a network, among so many ranks, and
+// now `per_byte`. Lanes of several communicators are timed at the same time, and share it. The
+// shim's background thread.
+double fastest_per_byte(const std::string& network, int nranks, double per_byte);
 
 }  // namespace deft::director

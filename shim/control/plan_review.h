@@ -61,12 +61,15 @@ public:
         planner::Profile profile;
         std::string note;
         std::optional<Summary> under_old{};  // ms; iterations of the plan in force, to be judged by
+        bool back = false;                   // it was in force before this one
     };
     std::optional<Better> look_again(const Track& track, const JobView& view);
     // It is being made ready; else it is found again.
     void note_proposed(const Better& better);
-    // Nothing comes of it, or of the plans that it was to be judged by.
-    void note_declined() { replaced_.reset(); }
+    // Nothing comes of it. A plan that was to come back is asked for again later, a few times.
+    void note_declined();
+    // Nor of the plans that it was to be judged by.
+    void note_over() { replaced_.reset(); }
 
     // The accuracy guard.
     bool guarding() const { return guard_ != nullptr; }
@@ -102,6 +105,11 @@ public:
 private:
     bool may_go_back() const;
     std::optional<Better> go_back(const Track& track, const JobView& view);
+    void take_lane_times();
+    std::vector<double> believed_factors(const planner::Plan& plan, double took,
+                                         const planner::Profile& profile) const;
+    std::optional<Better> look_at_lanes(const Track& track, const JobView& view,
+                                        const Settings& settings);
     std::optional<Better> look_at_layers(planner::Profile corrected, const Settings& settings);
     bool make_guard();
     void note_seen();
@@ -114,11 +122,13 @@ private:
     PlanSelector& selector_;
     std::unique_ptr<guard::Guard> guard_;  // from the first plan in force on
     // The plan whose place a better one is to take, and its iterations; until that has shown
-    // itself.
+    // itself, or given the place back.
     struct Replaced {
         planner::Plan plan;
         Summary iteration_ms;
         std::uint64_t by = 0;  // fingerprint of the better one
+        bool returning = false;
+        std::uint32_t tries = 0;  // to return, in vain
     };
     std::optional<Replaced> replaced_;
     bool gain_checked_ = false;

@@ -9,6 +9,8 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "planner/model/options.h"
+#include "shim/control/lane_factors.h"
+#include "shim/control/networks.h"
 #include "shim/control/plan_choice.h"
 #include "shim/control/split_plan.h"
 #include "shim/cuda/event_pool.h"
@@ -96,13 +98,11 @@ bool has_memory_for(const planner::Plan& plan, const JobView& view) {
     return script.shadow_bytes <= settings.max_shadow_bytes;
 }
 
-planner::Plan plan_for(const JobView& view, const planner::Profile& profile,
-                       const std::vector<planner::Link>& networks, const Settings& settings,
-                       std::string& note) {
-    const bool split = view.series == Series::Shards || view.untimed;
-    return split
-               ? choose_split_plan(view.series, profile, networks, settings.forced_merge > 0, note)
-               : choose_plan(profile, networks, settings, note);
+// Cut by what networks take, whatever else the calls do.
+bool splits(const JobView& view, const planner::Profile& profile) {
+    return view.series == Series::Shards || view.untimed ||
+           std::none_of(profile.buckets.begin(), profile.buckets.end(),
+                        [](const planner::Bucket& bucket) { return bucket.transfer.measured(); });
 }
 
 // Lanes cost memory: none are made for a job that not even a network without any cost would help.
@@ -114,7 +114,7 @@ bool may_gain_by_networks(const JobView& view, const planner::Profile& profile,
     ideal.name = "ideal";
     ideal.cost.beta = 1e-15;
     std::string note;
-    const planner::Plan best = plan_for(view, profile, {own, ideal}, allowed, note);
+    const planner::Plan best = PlanSelector::plan_for(view, profile, {own, ideal}, allowed, note);
     return best.predicted.verdict == planner::Verdict::Use;
 }
 
@@ -123,11 +123,26 @@ bool may_gain_by_networks(const JobView& view, const planner::Profile& profile,
 PlanSelector::PlanSelector(const CommunicatorInfo& info, const PlanSwitch& plan_switch,
                            const LaneSet& lanes, Follower& follower)
     : serial_(info.serial),
+      nranks_(info.nranks),
       switch_(plan_switch),
       lanes_(lanes),
       follower_(follower),
       unfit_backoff_(kMemoryRetry, kMemoryRetry << kMostDoublings),
       networks_backoff_(kNetworkRetry, kNetworkRetry) {}
+
+planner::Plan PlanSelector::plan_for(const JobView& view, const planner::Profile& profile,
+                                     const std::vector<planner::Link>& networks,
+                                     const Settings& settings, std::string& note) {
+    return splits(view, profile)
+               ? choose_split_plan(view.series, profile, networks, settings.forced_merge > 0, note)
+               : choose_plan(profile, networks, settings, note);
+}
+
+planner::Fabric PlanSelector::fabric_for(const JobView& view, const planner::Profile& profile,
+                                         const std::vector<planner::Link>& networks) {
+    return splits(view, profile) ? split_fabric(view.series, profile, networks)
+                                 : fabric_of(profile, networks);
+}
 
 bool PlanSelector::due(const JobView& view) const {
     const char* const doubt = doubt_of(view);
@@ -175,6 +190,7 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
         return false;
     }
     profile_ = view_job(track, serial_, true).profile;
+    scale_transfers(profile_, taken_.signature == view.signature ? taken_.factor : 1);
     if (too_early(view)) {
         return false;
     }
@@ -339,6 +355,10 @@ bool PlanSelector::wants_networks() const {
 
 bool PlanSelector::choose(const JobView& view) {
     std::string note;
+    for (std::size_t i = 0; i < networks_.size() && taken_.signature == 0; ++i) {
+        networks_[i].cost.beta =
+            fastest_per_byte(networks_[i].name, nranks_, networks_[i].cost.beta);
+    }
     Settings settings = allowed();
     settings.trial = layers_;
     planner::Plan plan = plan_for(view, profile_, networks_, settings, note);
@@ -454,15 +474,11 @@ Settings PlanSelector::allowed() {
 
 // All ranks have them. The leader's figures count; an all-reduce takes as long on every rank.
 void PlanSelector::networks_measured(const std::vector<executor::LaneSpeed>& speeds) {
-    for (std::size_t i = 0; i < speeds.size() && i <= lanes_.other_networks().size(); ++i) {
-        planner::Link link;
-        link.name = i == 0 ? "own" : lanes_.other_networks()[i - 1];
-        link.cost.alpha = speeds[i].start;
-        link.cost.beta = speeds[i].per_byte;
-        link.source = "measured";
+    networks_ = measured_links(speeds, lanes_.other_networks());
+    for (const planner::Link& link : networks_) {
         DEFT_INFO("lane %s: %.3f GB/s, starts within %.0f us", link.name.c_str(),
                   1e-9 / link.cost.beta, link.cost.alpha * 1e6);
-        networks_.push_back(std::move(link));
+        (void)fastest_per_byte(link.name, nranks_, link.cost.beta);
     }
     only_networks_ = false;
     networks_off_ = networks_.size() < 2;
@@ -497,6 +513,15 @@ void PlanSelector::drop_networks() {
     networks_off_ = true;
     plans_.clear();
     signature_ = 0;
+}
+
+void PlanSelector::note_taken(std::uint64_t signature, const std::vector<double>& factors) {
+    if (factors.empty()) {
+        return;
+    }
+    planner::Profile none;
+    apply(factors, none, networks_);
+    taken_ = {signature, factors.front() * (taken_.signature == signature ? taken_.factor : 1)};
 }
 
 // A plan that every call delivers itself needs no memory: it is looked for, and after 1, 2, 4 ...

@@ -62,6 +62,16 @@ public:
     void lane_measured(const executor::LaneSpeed& speed);
     // A plan over them was slower than none.
     void drop_networks();
+    // What lanes took under a plan for this cycle: lane_factors().
+    void note_taken(std::uint64_t signature, const std::vector<double>& factors);
+
+    // A plan for the cycle as it is known now, and the networks that it is made for. Throw as
+    // choose_plan() does.
+    static planner::Plan plan_for(const JobView& view, const planner::Profile& profile,
+                                  const std::vector<planner::Link>& networks,
+                                  const Settings& settings, std::string& note);
+    static planner::Fabric fabric_for(const JobView& view, const planner::Profile& profile,
+                                      const std::vector<planner::Link>& networks);
 
     // What the ranks' companions have not proven, as it stands now; only where proof is needed.
     void note_unproven(Unproven unproven);
@@ -144,6 +154,7 @@ private:
                                   std::string& note);
 
     const std::uint32_t serial_;  // of the communicator
+    const int nranks_;
     const PlanSwitch& switch_;
     const LaneSet& lanes_;
     Follower& follower_;
@@ -177,6 +188,12 @@ private:
     bool networks_off_ = false;  // they cannot be made, or did not help
     Backoff networks_backoff_;
     std::vector<planner::Link> networks_;
+    // The job's own transfers take so many times as long under a plan for this cycle.
+    struct Taken {
+        std::uint64_t signature = 0;
+        double factor = 1;
+    };
+    Taken taken_;
 };
 
 }  // namespace deft::director

@@ -21,16 +21,15 @@ constexpr double kOftener = 0.05;
 
 }  // namespace
 
-Reestimate reestimate(const planner::Plan& plan, double took, const planner::Profile& profile,
-                      const planner::Profile& started, const std::vector<planner::Link>& lanes,
-                      const Settings& settings) {
+Reestimate reestimate(const planner::Plan& plan, double took, const KnownJob& guessed,
+                      const KnownJob& seen, const Settings& settings) {
     Reestimate look;
-    look.thought = predict(plan, profile, lanes);
-    look.as_started = predict(plan, started, lanes);
+    look.thought = predict(plan, guessed.profile, guessed.lanes);
+    look.as_started = predict(plan, seen.profile, seen.lanes);
     look.believed = std::abs(took - look.as_started) < std::abs(took - look.thought);
     const double now = look.believed ? look.as_started : look.thought;
-    planner::Plan other =
-        choose_plan(look.believed ? started : profile, lanes, settings, look.note);
+    const KnownJob& job = look.believed ? seen : guessed;
+    planner::Plan other = choose_plan(job.profile, job.lanes, settings, look.note);
     const planner::Prediction& p = other.predicted;
     const planner::Prediction& held = plan.predicted;
     const planner::Options prices = prices_of(settings);

@@ -21,11 +21,16 @@ struct Reestimate {
     std::string note;  // what is said of it
 };
 
-// `took`: seconds per iteration under `plan`, which was made for `profile`; `started`: that profile
-// with the times at which calls started under it; `lanes` as for choose_plan(). Throws as that
-// does.
-Reestimate reestimate(const planner::Plan& plan, double took, const planner::Profile& profile,
-                      const planner::Profile& started, const std::vector<planner::Link>& lanes,
-                      const Settings& settings);
+// A job as it is taken to be. `lanes` as for choose_plan().
+struct KnownJob {
+    const planner::Profile& profile;
+    const std::vector<planner::Link>& lanes;
+};
+
+// `took`: seconds per iteration under `plan`, which was made for the job as it was `guessed`;
+// `seen`: the same with what shows under the plan: when calls start, what lanes take. Throws as
+// choose_plan() does.
+Reestimate reestimate(const planner::Plan& plan, double took, const KnownJob& guessed,
+                      const KnownJob& seen, const Settings& settings);
 
 }  // namespace deft::director

@@ -78,12 +78,21 @@ Times times_of(const Plan& plan, const Profile& profile, const Fabric& fabric) {
     return times;
 }
 
+double parts_of(Series series, const Profile& profile) {
+    return series == Series::Shards ? std::max(profile.ranks, 1U) : 1;
+}
+
 }  // namespace
+
+Fabric split_fabric(Series series, const Profile& profile,
+                    const std::vector<planner::Link>& lanes) {
+    return fabric_for(profile, as_used(lanes, series, parts_of(series, profile)));
+}
 
 Plan choose_split_plan(Series series, const Profile& profile,
                        const std::vector<planner::Link>& lanes, bool named, std::string& note) {
-    const double parts = series == Series::Shards ? std::max(profile.ranks, 1U) : 1;
-    Fabric fabric = fabric_for(profile, as_used(lanes, series, parts));
+    const double parts = parts_of(series, profile);
+    Fabric fabric = split_fabric(series, profile, lanes);
     planner::Options options;
     options.max_delay = 0;
     options.max_merge = 1;

@@ -22,5 +22,8 @@ namespace deft::director {
 planner::Plan choose_split_plan(Series series, const planner::Profile& profile,
                                 const std::vector<planner::Link>& lanes, bool named,
                                 std::string& note);
+// The networks that such a plan is made for.
+planner::Fabric split_fabric(Series series, const planner::Profile& profile,
+                             const std::vector<planner::Link>& lanes);
 
 }  // namespace deft::director

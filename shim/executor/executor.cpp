@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "shim/executor/counters.h"
+#include "shim/executor/lane_times.h"
 #include "shim/executor/layer_sums.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
@@ -126,6 +127,10 @@ bool Executor::allocate(std::string& problem) {
             problem = "the driver refuses an event";
             return false;
         }
+    }
+    if (!script_.layers && !lanes_.empty()) {
+        const cuda::Current current(*driver_.driver, shadow_->context());
+        times_ = current ? LaneTimes::create(driver_, shadow_->context(), script_) : nullptr;
     }
     if (options_.statistics) {
         // Always the same iteration of a period: others send other pieces.

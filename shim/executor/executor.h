@@ -19,6 +19,7 @@
 
 namespace deft::executor {
 
+class LaneTimes;
 class LayerSums;
 class Shadow;
 class Sampler;
@@ -132,6 +133,11 @@ public:
     // One background thread.
     bool take(Statistics& statistics) noexcept;
 
+    // What lanes take for the plan's calls. Null: that is not measured, because layers wait for
+    // their own sums, or the driver refuses an event. One background thread, the same as for
+    // take().
+    LaneTimes* lane_times() const noexcept { return times_.get(); }
+
     // It was made with ExecutorOptions::statistics.
     bool measures() const noexcept { return options_.statistics; }
     const Script& script() const noexcept { return script_; }
@@ -205,9 +211,10 @@ private:
     const ExecutorOptions options_;
     std::unique_ptr<Shadow> shadow_;
     std::unique_ptr<Sampler> sampler_;
-    LayerSums* sums_ = nullptr;  // a reference; null: calls wait for their sums
-    std::vector<Call> called_;   // by bucket, where they do not: the latest
-    std::vector<bool> held_;     // by bucket: some of it is sent by a later call than its own
+    std::unique_ptr<LaneTimes> times_;  // or null
+    LayerSums* sums_ = nullptr;         // a reference; null: calls wait for their sums
+    std::vector<Call> called_;          // by bucket, where they do not: the latest
+    std::vector<bool> held_;  // by bucket: some of it is sent by a later call than its own
     Lease lease_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> position_{0};

@@ -36,7 +36,7 @@ bool Lane::prepare_trials(const Trials& trials, std::string& problem) noexcept {
         return failed(problem, "its trials", DEFT_NCCL_SYSTEM_ERROR);
     }
     TrialRun& run = *run_;
-    const std::size_t timed = trials.measure == Measure::None ? 0 : kTimedLarge;
+    const std::size_t timed = trials.timed ? kTimedLarge : 0;
     const std::size_t bytes = std::max({run.largest, run.checked.back(), timed});
     const cuda::Current current(*driver_.driver, context_);
     const cuda::Relaxed relaxed(*driver_.driver);
@@ -63,7 +63,6 @@ bool Lane::prepare_trials(const Trials& trials, std::string& problem) noexcept {
 void Lane::plan_trials(TrialRun& run) const {
     const std::size_t checked = std::max<std::size_t>(config_.warm_up_bytes / 4 * 4, 4);
     run.checked = {std::min(kChecked[0], checked), std::min(kChecked[1], checked), checked};
-    run.small = run.trials.measure == Measure::Shared ? kMostSmall : 1;
     // One number of each rank, at least.
     constexpr std::size_t kWidest = 8;
     run.largest = std::max(std::clamp(run.trials.largest, kSmallest / 64, kMost),
@@ -148,8 +147,8 @@ bool Lane::launch_timed(TrialRun& run) noexcept {
                                : DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     };
     bool good = mark(0);
-    for (std::size_t i = 0; good && i < kRounds * (run.small + 1); ++i) {
-        const std::size_t bytes = is_large(run, i) ? kTimedLarge : kTimedSmall;
+    for (std::size_t i = 0; good && i < kTimed; ++i) {
+        const std::size_t bytes = is_large(i) ? kTimedLarge : kTimedSmall;
         good = note(kStep, nccl_.AllReduce(buffer, buffer, bytes / 4, DEFT_NCCL_UINT32,
                                            DEFT_NCCL_SUM, run.comm, stream_)) &&
                mark(i + 1);
@@ -158,8 +157,8 @@ bool Lane::launch_timed(TrialRun& run) noexcept {
 }
 
 // The last of each round.
-bool Lane::is_large(const TrialRun& run, std::size_t timed) noexcept {
-    return timed % (run.small + 1) == run.small;
+bool Lane::is_large(std::size_t timed) noexcept {
+    return timed % (kSmall + 1) == kSmall;
 }
 
 cuda::Event Lane::launch_trials(cuda::Event after) noexcept {
@@ -181,7 +180,7 @@ cuda::Event Lane::launch_trials(cuda::Event after) noexcept {
                      ? DEFT_NCCL_SUCCESS
                      : DEFT_NCCL_UNHANDLED_CUDA_ERROR) &&
             launch_checked(run) && launch_rehearsal(run) &&
-            (run.trials.measure == Measure::None || launch_timed(run));
+            (!run.trials.timed || launch_timed(run));
         if (good && driver_.driver->EventRecord(run.over, stream_) == cuda::kSuccess) {
             over = run.over;
         }
@@ -223,7 +222,7 @@ TrialState Lane::look_at_trials(LaneSpeed& speed, std::string& problem) noexcept
                      [right](std::uint32_t word) { return word == right; })) {
         return refuse("its first all-reduce", DEFT_NCCL_INTERNAL_ERROR);
     }
-    if (run_->trials.measure != Measure::None && !take_times(speed)) {
+    if (run_->trials.timed && !take_times(speed)) {
         return refuse("measuring it", DEFT_NCCL_UNHANDLED_CUDA_ERROR);
     }
     drop_trials(true);
@@ -236,13 +235,13 @@ bool Lane::take_times(LaneSpeed& speed) noexcept {
     const TrialRun& run = *run_;
     double small = 1e30;  // seconds
     double large = 1e30;
-    for (std::size_t i = 0; i < kRounds * (run.small + 1); ++i) {
+    for (std::size_t i = 0; i < kTimed; ++i) {
         float ms = 0;
         if (driver_.driver->EventElapsedTime(&ms, run.marks[i], run.marks[i + 1]) !=
             cuda::kSuccess) {
             return false;
         }
-        double& least = is_large(run, i) ? large : small;
+        double& least = is_large(i) ? large : small;
         least = std::min(least, static_cast<double>(ms) / 1e3);
     }
     speed = speed_from(kTimedSmall, small, kTimedLarge, large);

@@ -52,15 +52,13 @@ struct LaneSpeed {
 LaneSpeed speed_from(std::size_t small_bytes, double small_seconds, std::size_t large_bytes,
                      double large_seconds) noexcept;
 
-// Whether a new lane is timed. Apart: 17 MiB more travel. Shared: 20 MiB, because the job's own
-// transfers take the same links, and some of what is timed has to meet these idle.
-enum class Measure : std::uint8_t { None, Apart, Shared };
-
 // What a new lane is asked for before a plan uses it. The same on all ranks.
 struct Trials {
     std::vector<Reduction> kinds;  // what the job's gradients are
     std::size_t largest = 0;       // bytes of all ranks
-    Measure measure = Measure::None;
+    // It is timed, with 20 MiB: the job's own transfers may take the same links, and some of what
+    // is timed has to meet these idle.
+    bool timed = false;
 };
 
 // How a lane's trials stand. Refused: NCCL or the driver did, or a sum was wrong.
@@ -175,9 +173,9 @@ public:
 private:
     struct Opening;  // what open() shares with the thread that waits inside NCCL
     static constexpr std::size_t kTrialSums = 3;
-    static constexpr std::size_t kRounds = 4;     // the first may find other ranks not yet here
-    static constexpr std::size_t kMostSmall = 4;  // of a round, which has one large call too
-    static constexpr std::size_t kMostTimed = kRounds * (kMostSmall + 1);
+    static constexpr std::size_t kRounds = 4;  // the first may find other ranks not yet here
+    static constexpr std::size_t kSmall = 4;   // of a round, which has one large call too
+    static constexpr std::size_t kTimed = kRounds * (kSmall + 1);
     // Made before the job's call at which it is used, and given back when the trials are over.
     struct TrialCall {
         Reduction kind;
@@ -192,9 +190,8 @@ private:
         bool pooled = false;
         // Where sums are found. Pinned: a copy into other memory would wait without a deadline.
         std::uint32_t* words = nullptr;
-        std::size_t small = 0;                   // of a round
-        cuda::Event marks[kMostTimed + 1] = {};  // around what is timed
-        cuda::Event over = nullptr;              // behind it all
+        cuda::Event marks[kTimed + 1] = {};  // around what is timed
+        cuda::Event over = nullptr;          // behind it all
         // The launching thread's, and what it leaves.
         deft_nccl_comm_t comm = nullptr;
         const char* step = "";
@@ -211,7 +208,7 @@ private:
     bool launch_rehearsal(TrialRun& run) noexcept;
     bool launch_timed(TrialRun& run) noexcept;
     bool note(const char* step, int result) noexcept;
-    static bool is_large(const TrialRun& run, std::size_t timed) noexcept;
+    static bool is_large(std::size_t timed) noexcept;
     bool take_times(LaneSpeed& speed) noexcept;
     void drop_trials(bool idle) noexcept;
     bool failed(std::string& problem, const char* step, int result) noexcept;

@@ -2,6 +2,7 @@
 // The steps of one gradient call: take the gradient in, launch transfers, deliver sums.
 #include "planner/convergence.h"
 #include "shim/executor/counters.h"
+#include "shim/executor/lane_times.h"
 #include "shim/executor/sampler.h"
 #include "shim/executor/shadow.h"
 
@@ -64,9 +65,17 @@ int Executor::accumulate(const Action& action, const Call& call, cuda::Stream st
 int Executor::launch(const Action& action, const Call& call, cuda::Stream stream) noexcept {
     std::uint64_t direct = 0;  // lanes that wrote the caller's buffer in this call
     int result = DEFT_NCCL_SUCCESS;
+    // From then on the slots hold what the plan says.
+    const std::uint64_t settled = script_.period + script_.max_delay + std::uint64_t{1};
+    if (times_ != nullptr && running_ >= settled) {
+        times_->begin(static_cast<std::size_t>(&action - script_.actions.data()));
+    }
     for (std::uint32_t i = action.launch; i < action.launch_end && result == DEFT_NCCL_SUCCESS;
          ++i) {
         result = launch(script_.launches[i], call, direct);
+    }
+    if (times_ != nullptr) {
+        times_->end(streams_);
     }
     if (progress_.untold && result == DEFT_NCCL_SUCCESS) {
         result = kForward;
@@ -116,6 +125,9 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
         if (!progress_.launched || !happened(shadow_->ready(region.bucket))) {
             return result;
         }
+    }
+    if (times_ != nullptr) {
+        times_->enter(step.lane, lane.stream());
     }
     const Shape& shape = script_.shapes[region.bucket];
     const int result =

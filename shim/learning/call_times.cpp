@@ -2,6 +2,7 @@
 #include "shim/learning/call_times.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace deft {
@@ -11,6 +12,8 @@ namespace {
 // host or a loaded device takes longer to go on; beside a long wait, a short gap is just that.
 constexpr std::int64_t kBackToBack = 20'000;
 constexpr std::int64_t kGapOfWait = 20;  // parts of the wait that a gap may last
+// A communicator this many times as fast as another one goes over other links.
+constexpr double kFaster = 4;
 
 double milliseconds(std::int64_t nanoseconds) {
     return static_cast<double>(nanoseconds) * 1e-6;
@@ -29,7 +32,59 @@ bool all_timed(const std::vector<TimedCall>& calls) {
            std::all_of(calls.begin(), calls.end(), [](const TimedCall& c) { return c.timed; });
 }
 
+// A communicator, and how fast its calls were.
+struct Carrier {
+    std::uint32_t comm = 0;
+    double bytes = 0;
+    double nanoseconds = 0;
+};
+
+bool may_meet(const Carrier& a, const Carrier& b) {
+    return meet(a.bytes, a.nanoseconds, b.bytes, b.nanoseconds);
+}
+
+std::vector<Carrier> carriers_of(const std::vector<TimedCall>& calls,
+                                 const std::vector<std::int64_t>& began) {
+    std::vector<Carrier> carriers;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        auto carrier = std::find_if(carriers.begin(), carriers.end(), [&](const Carrier& known) {
+            return known.comm == calls[i].comm;
+        });
+        if (carrier == carriers.end()) {
+            carrier = carriers.insert(carriers.end(), Carrier{calls[i].comm});
+        }
+        carrier->bytes += static_cast<double>(calls[i].bytes);
+        carrier->nanoseconds += static_cast<double>(calls[i].end - began[i]);
+    }
+    return carriers;
+}
+
+// How many communicators have calls among these that a call of this one may meet; itself too.
+double sharing(const std::vector<Carrier>& carriers, const std::vector<TimedCall>& calls,
+               const std::vector<std::size_t>& active, std::uint32_t comm) {
+    const auto is = [](std::uint32_t wanted) {
+        return [wanted](const Carrier& known) { return known.comm == wanted; };
+    };
+    const Carrier& own = *std::find_if(carriers.begin(), carriers.end(), is(comm));
+    double count = 0;
+    for (const Carrier& carrier : carriers) {
+        const bool carries = std::any_of(active.begin(), active.end(), [&](std::size_t i) {
+            return calls[i].comm == carrier.comm;
+        });
+        if (carrier.comm == comm || (carries && may_meet(own, carrier))) {
+            count += 1;
+        }
+    }
+    return count;
+}
+
 }  // namespace
+
+bool meet(double bytes, double time, double other_bytes, double other_time) {
+    const double one = bytes * other_time;
+    const double other = other_bytes * time;
+    return one < kFaster * other && other < kFaster * one;
+}
 
 CallTimes::CallTimes(std::size_t length) : places_(length) {
     current_.reserve(length);
@@ -132,6 +187,44 @@ std::vector<std::int64_t> CallTimes::began_times() const {
     return began;
 }
 
+// What part of the links each call had while it was carried, in the mean. Calls of one communicator
+// go one after the other; those of several share the links they meet on. Which these are nobody
+// says: a communicator within a host moves bytes many times as fast as one between hosts.
+std::vector<double> CallTimes::parts_of_links(const std::vector<std::int64_t>& began) const {
+    const std::vector<Carrier> carriers = carriers_of(current_, began);
+    std::vector<double> had(current_.size(), 1);
+    if (carriers.size() < 2) {
+        return had;
+    }
+    std::vector<std::int64_t> times(began);
+    for (const TimedCall& call : current_) {
+        times.push_back(call.end);
+    }
+    std::sort(times.begin(), times.end());
+    std::vector<std::size_t> order(current_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&began](std::size_t a, std::size_t b) { return began[a] < began[b]; });
+    std::vector<double> alone(current_.size(), 0);
+    std::vector<std::size_t> active;
+    auto next = order.begin();
+    for (std::size_t t = 0; t + 1 < times.size(); ++t) {
+        for (; next != order.end() && began[*next] <= times[t]; ++next) {
+            active.push_back(*next);
+        }
+        std::erase_if(active, [&](std::size_t i) { return current_[i].end <= times[t]; });
+        const auto slice = static_cast<double>(times[t + 1] - times[t]);
+        for (const std::size_t i : active) {
+            alone[i] += slice / sharing(carriers, current_, active, current_[i].comm);
+        }
+    }
+    for (std::size_t i = 0; i < had.size(); ++i) {
+        const auto took = static_cast<double>(current_[i].end - began[i]);
+        had[i] = took > 0 ? std::min(alone[i] / took, 1.0) : 1;
+    }
+    return had;
+}
+
 void CallTimes::trace(std::int64_t origin, const std::vector<std::int64_t>& ready) {
     const std::size_t kept =
         std::clamp<std::size_t>(kTracedCalls / current_.size(), 1, kTracedIterations);
@@ -153,6 +246,7 @@ void CallTimes::measure(std::int64_t origin) {
     const std::vector<std::int64_t> ready = ready_times();
     trace(origin, ready);
     const std::vector<std::int64_t> began = began_times();
+    const std::vector<double> parts = parts_of_links(began);
     const std::int64_t end = last_end(current_);
     double total_ms = 0;
     std::int64_t latest = origin;
@@ -185,6 +279,7 @@ void CallTimes::measure(std::int64_t origin) {
         places_[i].start_ms.add(milliseconds(call.start - origin));
         places_[i].issued_ms.add(milliseconds(call.issued - origin));
         places_[i].transfer_ms.add(transfer_ms);
+        places_[i].alone_ms.add(transfer_ms * parts[i]);
         total_ms += transfer_ms;
     }
     const std::int64_t last_ready = *std::max_element(ready.begin(), ready.end());

@@ -35,6 +35,10 @@ struct TracedIteration {
     std::vector<Call> calls;
 };
 
+// Whether two communicators are likely to use the same links, by how fast each is: bytes, in a
+// time.
+bool meet(double bytes, double time, double other_bytes, double other_time);
+
 class CallTimes {
 public:
     // The latest measured iterations are kept: as many as have this many calls, 8 at most, 1 at
@@ -50,6 +54,8 @@ public:
         // Start to end on the caller's stream, less what it waited for the call before it on the
         // same communicator, whatever stream that was on: NCCL carries them out in their order.
         Samples transfer_ms;
+        // The same, less what it lost to calls of other communicators over the same links.
+        Samples alone_ms;
         Samples start_ms;  // when the stream came to it: ready_ms or later
         Samples idle_ms;   // nothing was transferred for so long before it started
     };
@@ -93,6 +99,7 @@ private:
     void trace(std::int64_t origin, const std::vector<std::int64_t>& ready);
     std::vector<std::int64_t> ready_times() const;
     std::vector<std::int64_t> began_times() const;
+    std::vector<double> parts_of_links(const std::vector<std::int64_t>& began) const;
 };
 
 }  // namespace deft

@@ -72,15 +72,33 @@ TEST_F(GoingBack, APlanThatIsSlowerThanNoneGivesItsPlaceBackToo) {
     EXPECT_EQ(heard(Kind::Forward).order.kind, Kind::Forward) << "it does not";
 }
 
-TEST_F(GoingBack, APlanThatCannotComeBackIsAskedForOnce) {
+// A rank may be busy, or the ranks may not agree on a call.
+TEST_F(GoingBack, APlanThatCannotComeBackIsAskedForAgain) {
     ASSERT_NO_FATAL_FAILURE(better_in_force());
     iterate(kSlower, true, kJudged);
-    staged();
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
     answer(Step::Refused, true, "another sequence of gradients was learned");
     heard(Kind::Drop);
+    expect_nothing_more_is_asked();
     iterate(kSlower, true, kJudged);
-    linger();
-    EXPECT_EQ(asked(), 8U) << "three for each plan, and these two";
+    EXPECT_EQ(staged().predicted.max_merge, 2U);
+    ASSERT_NO_FATAL_FAILURE(comes_into_force(3));
+    iterate(kHidden, true);
+    iterate_merged(kIdle, kHidden, kJudged);
+    expect_nothing_more_is_asked();
+    EXPECT_EQ(director_->facts().max_merge, 2U);
+}
+
+TEST_F(GoingBack, APlanThatCanNeverComeBackIsAskedForAFewTimes) {
+    ASSERT_NO_FATAL_FAILURE(better_in_force());
+    for (int tries = 0; tries < 3; ++tries) {
+        iterate(kSlower, true, kJudged << tries);
+        EXPECT_EQ(staged().predicted.max_merge, 2U);
+        answer(Step::Refused, true, "another sequence of gradients was learned");
+        heard(Kind::Drop);
+    }
+    iterate(kSlower, true, 20 * kJudged);
+    expect_nothing_more_is_asked();
     EXPECT_EQ(director_->facts().max_delay, 1U) << "which is faster than none";
 }
 

@@ -63,7 +63,7 @@ public:
             std::string problem;
             EXPECT_TRUE(lane->open(ids[l], self.nranks, self.rank, config, problem)) << problem;
             LaneSpeed speed;
-            EXPECT_TRUE(lane->try_now({{}, 64 * 1024, Measure::None}, speed, problem)) << problem;
+            EXPECT_TRUE(lane->try_now({{}, 64 * 1024, false}, speed, problem)) << problem;
             pointers.push_back(lane.get());
             own_.push_back(std::move(lane));
         }

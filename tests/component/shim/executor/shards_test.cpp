@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reduce-scatters and all-gathers cut over lanes, against the same calls made by NCCL alone.
 #include <algorithm>
+#include <array>
+#include <thread>
 
+#include "shim/executor/lane_times.h"
 #include "tests/component/shim/executor/job.h"
 
 namespace deft::executor::test {
@@ -110,6 +113,25 @@ Script script_of(const Scenario& scenario, const std::vector<Shape>& shapes) {
     return script;
 }
 
+// The last iteration; the ones before may not be as the plan says. By a thread that has no context.
+void expect_timed(const Executor& executor, std::size_t calls) {
+    LaneTimes* const times = executor.lane_times();
+    ASSERT_NE(times, nullptr);
+    std::thread([times] { times->take(); }).join();
+    EXPECT_EQ(times->calls(), calls);
+    std::array<std::uint64_t, 2> bytes{};
+    for (const LaneUse& use : times->uses()) {
+        EXPECT_EQ(use.measured, 1U);
+        EXPECT_GT(use.seconds, 0);
+        for (const std::uint64_t piece : use.pieces) {
+            bytes.at(use.lane) += piece;
+        }
+    }
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+        EXPECT_EQ(3 * bytes.at(lane), executor.stats().lane_bytes.at(lane));
+    }
+}
+
 class Shards : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(Shards, AreWhatNcclMakesOfThem) {
@@ -142,6 +164,7 @@ TEST_P(Shards, AreWhatNcclMakesOfThem) {
         const ExecutorStats stats = executor->stats();
         EXPECT_EQ(stats.executed, 3U * shapes.size());
         const bool split = scenario.parts.size() > 1;
+        expect_timed(*executor, shapes.size());
         EXPECT_EQ(stats.lane_bytes[0] > 0, split);
         EXPECT_GT(stats.lane_bytes[1], 0U);
         EXPECT_FALSE(executor->broken());

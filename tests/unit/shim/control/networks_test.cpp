@@ -213,5 +213,26 @@ TEST(Split, GoesByLanesWhereNothingWasTimed) {
     EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]), 2, 0.01);
 }
 
+// What the job sends meanwhile goes over its own network.
+TEST(Networks, TheJobsOwnStartsAsSoonAsAnyOther) {
+    const std::vector<executor::LaneSpeed> speeds{{3e-3, 4e-9}, {1e-4, 8e-9}, {9.0, 9.0}};
+    const std::vector<planner::Link> links = measured_links(speeds, {"Socket"});
+    ASSERT_EQ(links.size(), 2U);
+    EXPECT_EQ(links[0].name, "own");
+    EXPECT_DOUBLE_EQ(links[0].cost.alpha, 1e-4);
+    EXPECT_DOUBLE_EQ(links[0].cost.beta, 4e-9);
+    EXPECT_EQ(links[1].name, "Socket");
+    EXPECT_DOUBLE_EQ(links[1].cost.alpha, 1e-4);
+    EXPECT_TRUE(measured_links({}, {"Socket"}).empty());
+}
+
+TEST(Networks, AreAsFastAsAnyCommunicatorHasSeenThem) {
+    EXPECT_DOUBLE_EQ(fastest_per_byte("one", 2, 16e-9), 16e-9);
+    EXPECT_DOUBLE_EQ(fastest_per_byte("one", 2, 8e-9), 8e-9);
+    EXPECT_DOUBLE_EQ(fastest_per_byte("one", 2, 16e-9), 8e-9);
+    EXPECT_DOUBLE_EQ(fastest_per_byte("one", 4, 16e-9), 16e-9) << "its rings send more";
+    EXPECT_DOUBLE_EQ(fastest_per_byte("other", 2, 9e-9), 9e-9);
+}
+
 }  // namespace
 }  // namespace deft::director

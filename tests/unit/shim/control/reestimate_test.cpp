@@ -18,7 +18,7 @@ Reestimate second_look(const planner::Profile& job, double guess_to_truth) {
     const double guess = predict(plan, guessed(job), {});
     const double truth = predict(plan, job, {});
     const double took = guess + guess_to_truth * (truth - guess);
-    Reestimate look = reestimate(plan, took, guessed(job), job, {}, late_or_merged());
+    Reestimate look = reestimate(plan, took, {guessed(job), {}}, {job, {}}, late_or_merged());
     EXPECT_DOUBLE_EQ(look.thought, guess);
     EXPECT_DOUBLE_EQ(look.as_started, truth);
     return look;
@@ -45,7 +45,7 @@ TEST(Reestimate, APlanThatIsTheBestAnywayStays) {
     std::string note;
     const planner::Plan plan = choose_plan(job, {}, late_or_merged(), note);
     const Reestimate look =
-        reestimate(plan, plan.predicted.iteration, guessed(job), job, {}, late_or_merged());
+        reestimate(plan, plan.predicted.iteration, {guessed(job), {}}, {job, {}}, late_or_merged());
     EXPECT_TRUE(look.believed);
     EXPECT_FALSE(look.better);
 }
@@ -59,7 +59,7 @@ TEST(Late, HasMoreUpdatesAtTheSecondLook) {
     const planner::Plan plan = choose_plan(guessed(job), {}, settings, note);
     ASSERT_NEAR(plan.predicted.updates, 0.5, 1e-9);
     const Reestimate look =
-        reestimate(plan, predict(plan, job, {}), guessed(job), job, {}, settings);
+        reestimate(plan, predict(plan, job, {}), {guessed(job), {}}, {job, {}}, settings);
     ASSERT_TRUE(look.better) << look.note;
     EXPECT_GT(look.better->predicted.updates, 0.6);
     EXPECT_LE(look.better->predicted.iteration, 1.005 * predict(plan, job, {}));
@@ -76,11 +76,11 @@ TEST(Queues, AreThoseOfTheSecondLook) {
     const planner::Plan plan = choose_plan(guessed(job), {}, settings, note);
     EXPECT_EQ(plan.predicted.updates, 0.5) << "by the guess there is much more to send";
     const double truth = predict(plan, job, {});
-    const Reestimate look = reestimate(plan, truth, guessed(job), job, {}, settings);
+    const Reestimate look = reestimate(plan, truth, {guessed(job), {}}, {job, {}}, settings);
     ASSERT_TRUE(look.better) << look.note;
     EXPECT_GT(look.better->predicted.updates, 0.6);
     const Reestimate again =
-        reestimate(*look.better, look.better->predicted.iteration, job, job, {}, settings);
+        reestimate(*look.better, look.better->predicted.iteration, {job, {}}, {job, {}}, settings);
     EXPECT_FALSE(again.better);
 }
 
@@ -96,7 +96,7 @@ TEST(Late, BecomesLessAtTheSecondLook) {
         const planner::Profile thought = guess_was_right ? job : guessed(job);
         const planner::Profile started = guess_was_right ? guessed(job) : job;
         const Reestimate look =
-            reestimate(plan, predict(plan, job, {}), thought, started, {}, settings);
+            reestimate(plan, predict(plan, job, {}), {thought, {}}, {started, {}}, settings);
         EXPECT_EQ(look.believed, !guess_was_right);
         ASSERT_TRUE(look.better) << look.note;
         EXPECT_LT(look.better->predicted.late, 0.5);
@@ -120,7 +120,7 @@ TEST(Late, IsNotMadeLessWhereThatCostsTime) {
             settings.max_delay = max_delay;
             settings.max_merge = max_merge;
             const Reestimate look =
-                reestimate(plan, plan.predicted.iteration, guessed(job), job, {}, settings);
+                reestimate(plan, plan.predicted.iteration, {guessed(job), {}}, {job, {}}, settings);
             EXPECT_FALSE(look.better) << max_delay << " " << max_merge << ": " << look.note;
         }
     }

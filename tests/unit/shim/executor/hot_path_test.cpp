@@ -6,6 +6,7 @@
 
 #include "perf/executor/fake_driver.h"
 #include "perf/executor/plans.h"
+#include "shim/executor/lane_times.h"
 
 namespace {
 thread_local bool counting = false;
@@ -126,6 +127,62 @@ TEST_F(Hook, MeasuresAgainWhenItsResultsAreTaken) {
     iterations(3);
     EXPECT_TRUE(executor_->take(statistics));
     EXPECT_EQ(statistics.iteration, 20U);
+}
+
+// Of a lane that carries nothing nothing is known, and the others are timed all the same.
+TEST_F(Hook, TimesItsLanesAFewCallsAtATime) {
+    make(1, 1);
+    iterations(100);
+    LaneTimes* const times = executor_->lane_times();
+    ASSERT_NE(times, nullptr);
+    EXPECT_EQ(times->calls(), 0U);
+    g_fake.busy = true;
+    times->take();
+    EXPECT_EQ(times->calls(), 0U) << "the device has yet to come to them";
+    g_fake.busy = false;
+    times->take();
+    EXPECT_EQ(times->calls(), LaneTimes::kRing) << "nobody had taken them: the rest was not timed";
+    const std::vector<LaneUse>& uses = times->uses();
+    ASSERT_EQ(uses.size() % 3, 0U);
+    std::uint64_t bytes = 0;
+    for (const LaneUse& use : uses) {
+        EXPECT_GE(use.measured, LaneTimes::kRing / uses.size());
+        EXPECT_NEAR(use.seconds, static_cast<double>(use.measured) * 2e-3, 1e-9);
+        for (const std::uint64_t piece : use.pieces) {
+            bytes += piece;
+        }
+    }
+    const Script& script = executor_->script();
+    std::uint64_t sent = 0;
+    for (const Launch& launch : script.launches) {
+        sent += launch.end - launch.begin;
+    }
+    EXPECT_EQ(bytes, sent);
+}
+
+TEST_F(Hook, TimesItsLanesForAWhileOnly) {
+    make(1, 0);
+    LaneTimes* const times = executor_->lane_times();
+    for (int i = 0; i < 200; ++i) {
+        iterations(20);
+        times->take();
+    }
+    EXPECT_EQ(times->calls(), LaneTimes::kMost);
+    make(1, 0);
+    executor_->lane_times()->stop();
+    iterations(20);
+    executor_->lane_times()->take();
+    EXPECT_EQ(executor_->lane_times()->calls(), 0U);
+}
+
+// An event that carries a time may be had for none.
+TEST_F(Hook, GoesOnWhereTheDriverTimesNothing) {
+    g_fake.untimed = true;
+    make(1, 1);
+    EXPECT_EQ(executor_->lane_times(), nullptr);
+    iterations(20);
+    EXPECT_FALSE(executor_->broken());
+    g_fake.untimed = false;
 }
 
 // What the driver refuses is not what the job asked for: the call goes to NCCL, as all later ones.

@@ -220,6 +220,26 @@ TEST(CallTimes, ATransferIsLessWhatItWaitedForTheCallBefore) {
     EXPECT_DOUBLE_EQ(profile.places()[0].transfer_ms.summary().median, 20);
     EXPECT_DOUBLE_EQ(profile.places()[1].transfer_ms.summary().median, 15);
     EXPECT_DOUBLE_EQ(profile.places()[2].transfer_ms.summary().median, 30) << "beside them";
+    const auto alone = [&profile](std::size_t place) {
+        return profile.places()[place].alone_ms.summary().median;
+    };
+    EXPECT_DOUBLE_EQ(alone(0), 10 + 10.0 / 2);
+    EXPECT_DOUBLE_EQ(alone(1), 15.0 / 2);
+    EXPECT_DOUBLE_EQ(alone(2), 10.0 / 2 + 15.0 / 2 + 5);
+}
+
+// HSDP's gathers may go over NVLink while the network carries its sums.
+TEST(CallTimes, ACommunicatorThatIsMuchFasterGoesOverOtherLinks) {
+    CallTimes profile(2);
+    for (const std::int64_t at : {0, 100, 200}) {
+        profile.add(call(0, at + 40, at + 40, at + 60, 1));
+        TimedCall fast = call(1, at + 50, at + 50, at + 60, 2);
+        fast.comm = 9;
+        fast.bytes = 800;
+        profile.add(fast);
+    }
+    EXPECT_DOUBLE_EQ(profile.places()[0].alone_ms.summary().median, 20);
+    EXPECT_DOUBLE_EQ(profile.places()[1].alone_ms.summary().median, 10);
 }
 
 }  // namespace
