@@ -229,7 +229,7 @@ Figures lead(const Shape& shape, double steady_s, int commands, int answers) {
     double cpu = cpu_seconds();
     auto begun = Clock::now();
     tell(commands, 'c');
-    agreement::Council* const council = agreement::join(id, shape.ranks, 0, terms());
+    const agreement::CouncilRef council = agreement::join(id, shape.ranks, 0, terms());
     council->attach(&leader);
     council->created();
     if (council->wait_verdict(begun + kDeadline) != agreement::Verdict::On) {

@@ -82,13 +82,11 @@ std::string difference(const Party& leader, const Party& member) {
     return "";
 }
 
-Council* Council::Core::make(int rank, int nranks, bool leader, const Terms& terms) {
-    auto core = std::make_unique<Core>();
-    core->terms = terms;
-    core->terms.settings.resize(std::min(terms.settings.size(), kMaxSettings));
-    core->council = new Council(rank, nranks, leader);
-    core->council->core_ = core.get();
-    return core.release()->council;
+CouncilRef Council::Core::make(int rank, int nranks, bool leader, const Terms& terms) {
+    CouncilRef council = CouncilRef::adopt(new Council(rank, nranks, leader));
+    council->core_->terms = terms;
+    council->core_->terms.settings.resize(std::min(terms.settings.size(), kMaxSettings));
+    return council;
 }
 
 // ---- the agreement thread's side ----------------------------------------------------------------
@@ -238,16 +236,16 @@ void Council::Core::hear(int rank, std::span<const std::byte> report) {
     catch_up();
 }
 
-void Council::Core::tell_child(Council* child, const wire::Meeting* meeting,
+void Council::Core::tell_child(Council& child, const wire::Meeting* meeting,
                                const std::string& why) {
-    if (child->core_->role == nullptr) {
+    if (child.core_->role == nullptr) {
         return;  // it has left
     }
     wire::Trailer trailer;
     if (meeting != nullptr && wire::decode(meeting->trailer, trailer) == wire::Decoded::Ok) {
-        child->core_->role->found(&trailer, "");
+        child.core_->role->found(&trailer, "");
     } else {
-        child->core_->role->found(nullptr, why);
+        child.core_->role->found(nullptr, why);
     }
 }
 

@@ -100,7 +100,7 @@ struct Council::Core {
     std::vector<wire::Meeting> posts DEFT_GUARDED_BY(monitor);
     struct Question {
         std::uint64_t child;
-        Council* council;
+        CouncilRef council;
     };
     // Of children that it does not lead.
     std::vector<Question> questions DEFT_GUARDED_BY(monitor);
@@ -138,12 +138,12 @@ struct Council::Core {
     void hear(int rank, std::span<const std::byte> report);
     // Tells a member attached late what it has missed.
     void catch_up();
-    // After the end: what is left stays for as long as the process lives.
+    // After the end: others may have references for longer.
     void let_memory_go() DEFT_REQUIRES(monitor);
     // Hands a child of this rank what the parent's leader has said.
-    static void tell_child(Council* child, const wire::Meeting* meeting, const std::string& why);
+    static void tell_child(Council& child, const wire::Meeting* meeting, const std::string& why);
 
-    static Council* make(int rank, int nranks, bool leader, const Terms& terms);
+    static CouncilRef make(int rank, int nranks, bool leader, const Terms& terms);
 };
 
 // "DEFT_MODE" differs, a rank more or less ... : why the two cannot agree, naming both; "" if they

@@ -16,7 +16,29 @@ constexpr auto kOverdue = std::chrono::milliseconds(500);
 // Of a wait: who sleeps for longer was stopped.
 constexpr std::chrono::seconds kSlice{1};
 
+std::atomic<std::size_t> alive_councils{0};
+
 }  // namespace
+
+Council::Council(int rank, int nranks, bool leader)
+    : rank_(rank), nranks_(nranks), leader_(leader), core_(std::make_unique<Core>()) {
+    core_->council = this;
+    alive_councils.fetch_add(1, std::memory_order_relaxed);
+}
+
+Council::~Council() {
+    alive_councils.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Council::release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        delete this;
+    }
+}
+
+std::size_t Council::alive() noexcept {
+    return alive_councils.load(std::memory_order_relaxed);
+}
 
 std::string Council::reason() const {
     const Monitor::Lock lock(core_->monitor);
@@ -216,20 +238,21 @@ bool has_trailer(const deft_nccl_unique_id_t& id, std::string* why) noexcept {
     return false;
 }
 
-Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) noexcept {
+CouncilRef join(const deft_nccl_unique_id_t& id, int nranks, int rank,
+                const Terms& terms) noexcept {
     try {
         return Service::process().join(id, nranks, rank, terms);
     } catch (...) {
-        return nullptr;
+        return {};
     }
 }
 
-Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,
-                 const Terms& terms) noexcept {
+CouncilRef inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                   const Terms& terms) noexcept {
     try {
         return Service::process().inherit(parent, child, nranks, rank, terms);
     } catch (...) {
-        return nullptr;
+        return {};
     }
 }
 

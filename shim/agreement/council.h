@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deft/abi/nccl.h"
@@ -78,12 +79,18 @@ protected:
     ~Member() = default;
 };
 
-// Of one communicator on one rank. Never freed: what is left of one after leave() is small, so a
-// pointer to it stays good for as long as the process lives.
+// Of one communicator on one rank. Its references are counted (CouncilRef): whoever may call it
+// while others let it go has one of its own. The agreement thread has one until the rank has left,
+// so a council that nobody leaves stays.
 class Council {
 public:
     Council(const Council&) = delete;
-    ~Council() = delete;
+
+    // One reference more, or fewer: CouncilRef's. Any thread.
+    void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept;
+    // Councils that are not freed yet, of the process. Any thread.
+    static std::size_t alive() noexcept;
 
     // One load; any thread.
     Verdict verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }
@@ -141,14 +148,54 @@ public:
 private:
     friend struct Core;
     friend class Service;
-    Council(int rank, int nranks, bool leader) : rank_(rank), nranks_(nranks), leader_(leader) {}
+    Council(int rank, int nranks, bool leader);
+    ~Council();
 
+    std::atomic<std::uint32_t> references_{1};  // of whoever makes it
     std::atomic<Verdict> verdict_{Verdict::Pending};
     std::atomic<bool> open_{false};
     const int rank_;
     const int nranks_;
     const bool leader_;
-    Core* core_ = nullptr;
+    std::unique_ptr<Core> core_;
+};
+
+// A reference to a council, or to none.
+class CouncilRef {
+public:
+    CouncilRef() = default;
+    // One more.
+    explicit CouncilRef(Council* council) noexcept : council_(council) {
+        if (council_ != nullptr) {
+            council_->hold();
+        }
+    }
+    // The one that the caller has.
+    static CouncilRef adopt(Council* council) noexcept {
+        CouncilRef adopted;
+        adopted.council_ = council;
+        return adopted;
+    }
+    CouncilRef(const CouncilRef& other) noexcept : CouncilRef(other.council_) {}
+    CouncilRef(CouncilRef&& other) noexcept : council_(other.release()) {}
+    CouncilRef& operator=(CouncilRef other) noexcept {
+        std::swap(council_, other.council_);
+        return *this;
+    }
+    ~CouncilRef() {
+        if (council_ != nullptr) {
+            council_->release();
+        }
+    }
+    // The caller has it from here on.
+    Council* release() noexcept { return std::exchange(council_, nullptr); }
+    Council* get() const { return council_; }
+    Council* operator->() const { return council_; }
+    Council& operator*() const { return *council_; }
+    explicit operator bool() const { return council_ != nullptr; }
+
+private:
+    Council* council_ = nullptr;
 };
 
 // What the process that makes a unique id says of its host: whether NCCL's IB carries the job
@@ -171,14 +218,14 @@ bool has_trailer(const deft_nccl_unique_id_t& id, std::string* why = nullptr) no
 // Begins the agreement of this rank's communicator. Null if the id has no trailer (has_trailer()
 // says why) or the thread cannot be started (a WARN says so); then every rank will forward. Never
 // waits for others.
-Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) noexcept;
+CouncilRef join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) noexcept;
 
 // The agreement of a child of a communicator (split, shrink), which has no unique id: its ranks
 // find each other through the parent's leader. `child` is a number that is equal on all its ranks
 // and on no other child of that parent; nranks and rank are those in the child, whose rank 0 leads.
 // To be called when the child has been created. Null if the thread has stopped. If the parent's
 // ranks do not agree, or its leader is gone, the verdict is Off.
-Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,
-                 const Terms& terms) noexcept;
+CouncilRef inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                   const Terms& terms) noexcept;
 
 }  // namespace deft::agreement

@@ -94,9 +94,10 @@ private:
     struct Asking {
         std::uint64_t child;
         std::size_t rank;
-        Council* council;  // of this rank; null: another one
+        CouncilRef council;  // of this rank; none: another one
     };
     std::map<std::uint64_t, wire::Meeting> board_;
+    std::deque<std::uint64_t> posted_;  // in order
     std::vector<Asking> asking_;
 
     std::size_t own() const { return static_cast<std::size_t>(core_.council->rank()); }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's proposals, and where the communicator's children meet.
+#include <algorithm>
+
 #include "base/log.h"
 #include "shim/agreement/leader_role.h"
 
 namespace deft::agreement {
 namespace {
 
-constexpr std::size_t kMaxChildren = 4096;
+// As many as one split of a large communicator makes, and what are asked for late.
+constexpr std::size_t kMaxChildren = 1024;
 constexpr std::size_t kMaxAsking = 65536;
 // For ranks that were on their way when it was decided.
 constexpr std::size_t kDecisionsKept = 1024;
@@ -79,10 +82,13 @@ void LeaderRole::decide(bool commit) {
 }
 
 void LeaderRole::post(const wire::Meeting& meeting) {
-    if (board_.size() == kMaxChildren) {
-        board_.erase(board_.begin());
+    if (board_.insert_or_assign(meeting.child, meeting).second) {
+        posted_.push_back(meeting.child);
     }
-    board_[meeting.child] = meeting;
+    if (posted_.size() > std::max(kMaxChildren, voters_.size())) {
+        board_.erase(posted_.front());
+        posted_.pop_front();
+    }
     for (std::size_t i = 0; i < asking_.size();) {
         if (asking_[i].child == meeting.child) {
             const Asking asking = asking_[i];
@@ -104,8 +110,8 @@ void LeaderRole::ask(const Asking& asking) {
 }
 
 void LeaderRole::tell(const Asking& asking, const wire::Meeting& meeting) {
-    if (asking.council != nullptr) {
-        Council::Core::tell_child(asking.council, &meeting, "what the first rank said is damaged");
+    if (asking.council) {
+        Council::Core::tell_child(*asking.council, &meeting, "what the first rank said is damaged");
     } else {
         tell(asking.rank, wire::Type::Found, wire::encode(meeting));
     }
@@ -123,8 +129,8 @@ void LeaderRole::serve_children(const Wishes& wishes) {
         return;
     }
     for (const Asking& asking : asking_) {
-        if (asking.council != nullptr) {
-            Council::Core::tell_child(asking.council, nullptr,
+        if (asking.council) {
+            Council::Core::tell_child(*asking.council, nullptr,
                                       "the communicator it was made from has no agreement");
         }
     }
@@ -146,7 +152,7 @@ bool LeaderRole::take_of_children(std::size_t rank, wire::Type type,
     if (!wire::decode_question(payload, child)) {
         return false;
     }
-    ask({child, rank, nullptr});
+    ask({child, rank, {}});
     return true;
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr auto kLater = std::chrono::seconds(2);
 // What is kept of what was reported.
 constexpr std::size_t kReportsKept = 64;
+constexpr std::size_t kPostsKept = 256;
 constexpr std::size_t kReportBytesKept = std::size_t{1} << 20;
 
 }  // namespace
@@ -79,6 +80,11 @@ void MemberRole::serve_children() {
         for (; posted_ < posts_.size(); ++posted_) {
             say(wire::Type::Post, wire::encode(posts_[posted_]));
         }
+        // For a leader that has not heard them.
+        while (posts_.size() > kPostsKept) {
+            posts_.pop_front();
+            --posted_;
+        }
         for (const Council::Core::Question& question : questions_) {
             say(wire::Type::Ask, wire::encode_question(question.child));
             asking_.push_back(question);
@@ -89,7 +95,7 @@ void MemberRole::serve_children() {
     const std::string why = "the communicator it was made from has no agreement any more";
     for (auto* list : {&questions_, &asking_}) {
         for (const Council::Core::Question& question : *list) {
-            Council::Core::tell_child(question.council, nullptr, why);
+            Council::Core::tell_child(*question.council, nullptr, why);
         }
         list->clear();
     }
@@ -366,9 +372,9 @@ bool MemberRole::take_meeting(std::span<const std::byte> payload) {
     }
     for (std::size_t i = 0; i < asking_.size();) {
         if (asking_[i].child == meeting.child) {
-            Council* const child = asking_[i].council;
+            const CouncilRef child = std::move(asking_[i].council);
             asking_.erase(asking_.begin() + static_cast<std::ptrdiff_t>(i));
-            Council::Core::tell_child(child, &meeting, "what the leader said is damaged");
+            Council::Core::tell_child(*child, &meeting, "what the leader said is damaged");
         } else {
             ++i;
         }

@@ -83,7 +83,7 @@ private:
     std::deque<wire::Frame> reports_;
     std::size_t report_bytes_ = 0;
     std::uint64_t reported_ = 0;                      // how many in all
-    std::vector<wire::Meeting> posts_;                // all
+    std::deque<wire::Meeting> posts_;                 // the last
     std::size_t posted_ = 0;                          // of them, sent
     std::vector<Council::Core::Question> questions_;  // not sent yet
     std::vector<Council::Core::Question> asking_;     // sent

@@ -39,7 +39,7 @@ void Service::wait() {
     for (const auto& [process, uplink] : uplinks_) {
         due = std::min(due, uplink->due());
     }
-    for (Council* council : councils_) {
+    for (const CouncilRef& council : councils_) {
         due = std::min(due, council->core_->role->due());
     }
     Clock::duration most{};
@@ -68,7 +68,7 @@ void Service::overslept(Clock::duration slept) {
     for (const auto& [process, uplink] : uplinks_) {
         uplink->overslept(slept);
     }
-    for (Council* council : councils_) {
+    for (const CouncilRef& council : councils_) {
         council->core_->role->overslept(slept);
     }
 }

@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::size_t kStackBytes = 512 * 1024;
 constexpr std::size_t kMaxIssued = 4096;
+// Ranks that come when it is over are told so; to older ones the leader is a stranger.
+constexpr std::size_t kOverKept = 256;
 constexpr auto kExitDeadline = std::chrono::seconds(1);
 
 bool load_secret(std::string& why) {
@@ -146,23 +148,25 @@ bool Service::issue(wire::Trailer& trailer, const Address& reached_by, std::stri
     return true;
 }
 
-Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms) {
+CouncilRef Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank,
+                         const Terms& terms) {
     wire::Trailer trailer;
     if (nranks <= 0 || rank < 0 || rank >= nranks ||
         wire::decode(trailer_of(id), trailer) != wire::Decoded::Ok) {
-        return nullptr;
+        return {};
     }
     std::string why;
     if (!load_secret(why)) {
         DEFT_WARN_ONCE("the ranks cannot agree, so every call is forwarded: %s", why.c_str());
-        return nullptr;
+        return {};
     }
-    Council* council = nullptr;
+    CouncilRef council;
     {
         const Monitor::Lock lock(monitor_);
         if (!start()) {
-            return nullptr;
+            return {};
         }
+        fresh_.reserve(fresh_.size() + 1);
         Issued* own = nullptr;
         for (Issued& issued : issued_) {
             if (issued.maker == ::getpid() && !issued.joined &&
@@ -175,7 +179,6 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
         root_ = bootstrap_of(id).family != AF_UNSPEC ? bootstrap_of(id) : root_;
         if (own != nullptr) {
             auto leader = std::make_unique<LeaderRole>(core, wire::council_of(trailer.nonce));
-            fresh_.reserve(fresh_.size() + 1);
             own->joined = true;
             own->leader = leader.get();
             core.role = std::move(leader);
@@ -188,10 +191,10 @@ Council* Service::join(const deft_nccl_unique_id_t& id, int nranks, int rank, co
     return council;
 }
 
-Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int rank,
-                          const Terms& terms) {
+CouncilRef Service::inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                            const Terms& terms) {
     if (nranks <= 0 || rank < 0 || rank >= nranks) {
-        return nullptr;
+        return {};
     }
     Council::Core& above = *parent.core_;
     if (rank == 0) {
@@ -204,26 +207,26 @@ Council* Service::inherit(Council& parent, std::uint64_t child, int nranks, int 
         }
         if (!issue(trailer, own_address_towards(root), why)) {
             DEFT_WARN_ONCE("the calls of a split communicator are forwarded: %s", why.c_str());
-            return nullptr;
+            return {};
         }
         wire::Meeting meeting;
         meeting.child = child;
         wire::encode(trailer, meeting.trailer);
         deft_nccl_unique_id_t id{};
         std::memcpy(id.internal + wire::kTrailerAt, meeting.trailer.data(), meeting.trailer.size());
-        Council* const council = join(id, nranks, rank, terms);
-        if (council != nullptr) {
+        CouncilRef council = join(id, nranks, rank, terms);
+        if (council) {
             const Monitor::Lock lock(above.monitor);
             above.posts.push_back(meeting);
         }
         wake();
         return council;
     }
-    Council* council = nullptr;
+    CouncilRef council;
     {
         const Monitor::Lock lock(monitor_);
         if (!start()) {
-            return nullptr;
+            return {};
         }
         council = Council::Core::make(rank, nranks, false, terms);
         council->core_->role = std::make_unique<MemberRole>(*council->core_, *this);
@@ -305,7 +308,7 @@ void Service::at_exit() noexcept {
 void Service::give_up() noexcept {
     try {
         take_fresh();
-        for (Council* council : councils_) {
+        for (const CouncilRef& council : councils_) {
             {
                 const MutexLock calls(council->core_->calling);
                 council->core_->member = nullptr;
@@ -334,12 +337,12 @@ void Service::run() {
         take_fresh();
         // A stop since then is taken note of by the next wait().
         const Clock::time_point now = awake_at_;
-        for (Council* council : councils_) {
+        for (const CouncilRef& council : councils_) {
             council->core_->role->step(now);
         }
         for (std::size_t i = 0; i < councils_.size();) {
             if (councils_[i]->core_->role->finished()) {
-                end(councils_[i]);
+                end(*councils_[i]);
                 councils_.erase(councils_.begin() + static_cast<std::ptrdiff_t>(i));
             } else {
                 ++i;
@@ -368,18 +371,18 @@ Uplink& Service::way_to(const wire::Trailer& trailer) {
 }
 
 void Service::take_fresh() {
-    std::vector<Council*> fresh;
+    std::vector<CouncilRef> fresh;
     bool sift = false;
     {
         const Monitor::Lock lock(monitor_);
         fresh.swap(fresh_);
         sift = std::exchange(forgotten_, false);
     }
-    for (Council* council : fresh) {
-        councils_.push_back(council);
+    for (CouncilRef& council : fresh) {
         if (council->is_leader()) {
             sift = true;
         }
+        councils_.push_back(std::move(council));
     }
     if (!sift) {
         return;
@@ -409,23 +412,29 @@ void Service::take_fresh() {
     }
 }
 
-void Service::end(Council* council) {
+// Its last reference may be the caller's.
+void Service::end(Council& council) {
     {
         const Monitor::Lock lock(monitor_);
         for (Issued& issued : issued_) {
-            if (issued.leader != nullptr && issued.leader == council->core_->role.get()) {
+            if (issued.leader != nullptr && issued.leader == council.core_->role.get()) {
                 issued.leader = nullptr;
                 issued.over = true;
             }
         }
+        const auto over = [](const Issued& issued) { return issued.over; };
+        if (std::count_if(issued_.begin(), issued_.end(), over) >
+            static_cast<std::ptrdiff_t>(kOverKept)) {
+            issued_.erase(std::find_if(issued_.begin(), issued_.end(), over));
+            forgotten_ = true;
+        }
     }
-    std::erase_if(leaders_, [council](const auto& entry) {
-        return entry.second == council->core_->role.get();
+    std::erase_if(leaders_, [&council](const auto& entry) {
+        return entry.second == council.core_->role.get();
     });
-    council->core_->role.reset();
-    ended_.push_back(council);
-    const Monitor::Lock lock(council->core_->monitor);
-    council->core_->let_memory_go();
+    council.core_->role.reset();
+    const Monitor::Lock lock(council.core_->monitor);
+    council.core_->let_memory_go();
 }
 
 }  // namespace deft::agreement

@@ -32,10 +32,10 @@ public:
 
     // For write_trailer() and join(), which see.
     bool issue(deft_nccl_unique_id_t& id, Maker maker, std::string& why);
-    Council* join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms);
+    CouncilRef join(const deft_nccl_unique_id_t& id, int nranks, int rank, const Terms& terms);
 
-    Council* inherit(Council& parent, std::uint64_t child, int nranks, int rank,
-                     const Terms& terms);
+    CouncilRef inherit(Council& parent, std::uint64_t child, int nranks, int rank,
+                       const Terms& terms);
 
     // Makes the thread look at what other threads ask for. Any thread.
     void wake() noexcept;
@@ -98,7 +98,7 @@ private:
     Monitor monitor_;
     std::unique_ptr<Listener> listener_ DEFT_GUARDED_BY(monitor_);
     std::deque<Issued> issued_ DEFT_GUARDED_BY(monitor_);
-    std::vector<Council*> fresh_ DEFT_GUARDED_BY(monitor_);
+    std::vector<CouncilRef> fresh_ DEFT_GUARDED_BY(monitor_);
     // An id, and guests may be waiting for its leader.
     bool forgotten_ DEFT_GUARDED_BY(monitor_) = false;
     enum class Thread { None, Running, Failed };
@@ -109,8 +109,7 @@ private:
     std::atomic<pid_t> owner_{0};  // of the thread
 
     // ---- the thread's own
-    std::vector<Council*> councils_;
-    std::vector<Council*> ended_;  // never freed (council.h), and no leak
+    std::vector<CouncilRef> councils_;
     Links links_;
     std::vector<std::unique_ptr<Guest>> guests_;                      // no hello yet
     std::unordered_map<Link*, std::unique_ptr<Guest>> known_;         // have said a proper one
@@ -147,7 +146,7 @@ private:
     void prove(Link& link);
     bool in_use(Link& link) const;
     bool admit(Early&& early, LeaderRole* leader);
-    void end(Council* council);
+    void end(Council& council);
     void give_up() noexcept;
 };
 

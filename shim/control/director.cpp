@@ -18,6 +18,7 @@ namespace deft::director {
 
 Director::Director(const CommunicatorInfo& info, agreement::Council& council)
     : info_(info),
+      held_(&council),
       council_(council),
       switch_(
           info.rank,
@@ -45,14 +46,11 @@ Director::Director(const CommunicatorInfo& info, agreement::Council& council)
 
 bool Director::tick(Track& track, std::span<const tuning::SeenCall> seen) noexcept {
     const log::About about(info_.hash, info_.rank);
+    clean_up_behind();
     if (opening_.load(std::memory_order_acquire) || !work_mutex_.try_lock()) {
         return false;
     }
     const MutexLock lock(work_mutex_, std::adopt_lock);
-    // Not while a hook that an abort has just released goes on with the lanes' streams.
-    if (abandoned_.load(std::memory_order_acquire) && !aborting() && switch_.unreferenced()) {
-        clean_up(true);
-    }
     if (ended() || council_.verdict() != agreement::Verdict::On) {
         return false;
     }

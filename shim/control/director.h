@@ -65,6 +65,9 @@ public:
     // and have been made since the last look.
     bool tick(Track& track, std::span<const tuning::SeenCall> seen = {}) noexcept;
 
+    // What an abort has left is freed as soon as nobody uses it. The background thread's.
+    void clean_up_behind() noexcept;
+
     // The job makes no call any more and goes on to end the communicator. Nothing is planned from
     // here on; lanes stay until end(). Waits for nobody.
     void finalize() noexcept;
@@ -127,7 +130,7 @@ public:
     bool ended() const { return switch_.ended(); }
     // A switch is meant to come, and hooks have not come to it.
     bool switch_ahead() const noexcept { return switch_.ahead(); }
-    // tick() has nothing to do any more.
+    // tick() and clean_up_behind() have nothing to do any more.
     bool over() const { return ended() && !abandoned_.load(std::memory_order_acquire); }
     // Over, and no hook and no thread of its own knows it any more.
     bool unknown() const { return over() && !aborting() && info_.entry->gone(info_.serial); }
@@ -161,6 +164,7 @@ private:
     void forget_plans() noexcept DEFT_REQUIRES(work_mutex_);
 
     const CommunicatorInfo info_;
+    const agreement::CouncilRef held_;  // council_, while this lives
     agreement::Council& council_;
     PlanSwitch switch_;
     LaneSet lanes_;
@@ -168,7 +172,7 @@ private:
     std::optional<Tuner> tuner_;  // where the operator has it
     std::atomic<bool> aborted_{false};
     std::atomic<bool> closing_{false};    // end() waits for its lanes
-    std::atomic<bool> abandoned_{false};  // tick() has to clean up
+    std::atomic<bool> abandoned_{false};  // clean_up_behind() has to
     std::atomic<bool> others_{false};     // has_others()
     std::atomic<bool> opening_{false};    // a thread makes the lanes; it has the lock, or soon
 

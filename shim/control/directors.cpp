@@ -63,7 +63,7 @@ void add(deft_stats_t& stats, const PlanFacts& facts) noexcept {
     stats.guard_decisions += facts.guard_decisions;
 }
 
-// Not those that are over and may be known still: tick() cleans up behind an abort.
+// Not those that are over and may be known still: an abort is cleaned up behind.
 void set_aside_unknown(Directors& directors) DEFT_REQUIRES(directors.mutex) {
     auto& alive = directors.alive;
     const auto unknown = std::stable_partition(alive.begin(), alive.end(),
@@ -73,21 +73,6 @@ void set_aside_unknown(Directors& directors) DEFT_REQUIRES(directors.mutex) {
         add(directors.told, (*each)->facts());
     }
     alive.erase(unknown, alive.end());
-}
-
-// The background thread's: tick() asks directors without the lock, too.
-void free_unknown() noexcept {
-    std::vector<Director*> unknown;
-    {
-        Directors& directors = process();
-        const MutexLock lock(directors.mutex);
-        if (directors.readers == 0) {
-            unknown.swap(directors.over);
-        }
-    }
-    for (Director* const director : unknown) {
-        delete director;
-    }
 }
 
 // Where a process has several ranks, each has a device and a thread of its own, and what one asks
@@ -173,10 +158,32 @@ void introduce(Communicator& communicator, agreement::Council* council) noexcept
     }
 }
 
+void clean_up() noexcept {
+    std::size_t i = 0;
+    std::vector<Director*> unknown;
+    for (;;) {
+        Director* director = nullptr;
+        {
+            Directors& directors = process();
+            const MutexLock lock(directors.mutex);
+            if (i >= directors.alive.size()) {
+                if (directors.readers == 0) {
+                    unknown.swap(directors.over);
+                }
+                break;
+            }
+            director = directors.alive[i++];
+        }
+        director->clean_up_behind();
+    }
+    for (Director* const director : unknown) {
+        delete director;
+    }
+}
+
 bool tick(int device, Track& track, std::span<const tuning::SeenCall> seen) noexcept {
     bool any = false;
     std::size_t i = 0;
-    free_unknown();
     for (;;) {
         Director* director = nullptr;
         {

@@ -17,6 +17,10 @@ namespace deft::director {
 // to an agreement. Any thread.
 void introduce(Communicator& communicator, agreement::Council* council) noexcept;
 
+// Frees what communicators that have ended have left, but for the latest ones, which the last
+// report tells of. The background thread's, once a turn.
+void clean_up() noexcept;
+
 // The next look of the background thread at the communicators of one device. `seen`: their calls
 // that may be tuned, since the last look. True while something is under way.
 bool tick(int device, Track& track, std::span<const tuning::SeenCall> seen) noexcept;

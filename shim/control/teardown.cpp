@@ -35,7 +35,7 @@ void Director::abort_lanes() noexcept {
     aborted_.store(true, std::memory_order_seq_cst);
     const LaneSet::Aborting all = lanes_.hold_aborting();  // tick() waits until they have begun
     // Freeing pinned memory, and what tick() may be doing at this moment, can wait in CUDA for the
-    // very transfer that only the abort of the communicator ends: tick() cleans up later.
+    // very transfer that only the abort of the communicator ends: that is cleaned up later.
     abandoned_.store(true, std::memory_order_release);
     lanes_.abort_all();
     forget();
@@ -67,7 +67,7 @@ void Director::end(bool abort) noexcept {
 
 void Director::close_lanes() noexcept {
     if (aborted_.load(std::memory_order_seq_cst)) {
-        return;  // revoked or cut before: tick() cleans up
+        return;  // revoked or cut before: clean_up_behind() follows
     }
     lanes_.await_opening();
     lanes_.abort_opening();
@@ -78,6 +78,19 @@ void Director::close_lanes() noexcept {
     closing_.store(true, std::memory_order_seq_cst);
     clean_up(false);
     closing_.store(false, std::memory_order_seq_cst);
+}
+
+// Not while a hook that an abort has just released goes on with the lanes' streams.
+void Director::clean_up_behind() noexcept {
+    const log::About about(info_.hash, info_.rank);
+    if (!abandoned_.load(std::memory_order_acquire) || opening_.load(std::memory_order_acquire) ||
+        !work_mutex_.try_lock()) {
+        return;
+    }
+    const MutexLock lock(work_mutex_, std::adopt_lock);
+    if (abandoned_.load(std::memory_order_acquire) && !aborting() && switch_.unreferenced()) {
+        clean_up(true);
+    }
 }
 
 // After end().

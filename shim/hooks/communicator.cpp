@@ -17,6 +17,7 @@
 #include "shim/control/director.h"
 #include "shim/control/directors.h"
 #include "shim/cuda/event_pool.h"
+#include "shim/hooks/councils.h"
 #include "shim/hooks/group.h"
 #include "shim/hooks/held_call.h"
 #include "shim/hooks/rendezvous.h"
@@ -77,6 +78,13 @@ bool usable(int result) {
     return result == DEFT_NCCL_SUCCESS || result == DEFT_NCCL_IN_PROGRESS;
 }
 
+// What another thread that ends the communicator has not seen any more.
+void leave_if_ended(Communicator& entry) {
+    if (entry.handle.load() == nullptr) {
+        councils::leave(entry);
+    }
+}
+
 // Of one that was suspended: like a child of itself, with all its ranks.
 void plan_again(Hook& hook) {
     Communicator* const entry = hook.watched() ? hook.communicator().get() : nullptr;
@@ -88,14 +96,15 @@ void plan_again(Hook& hook) {
     const std::uint64_t name =
         fnv64_mix(fnv64_mix(entry->hash.load(std::memory_order_relaxed), kResumed),
                   entry->suspensions.load(std::memory_order_relaxed));
-    agreement::Council* const council =
+    agreement::CouncilRef council =
         rendezvous::inherit(*origin, name, hook.table()->version, entry->nranks, entry->rank,
                             entry->network.load(std::memory_order_acquire));
-    entry->council.store(council, std::memory_order_release);
-    if (council != nullptr) {
+    councils::put(entry->council, council);
+    if (council) {
         council->created();
-        director::introduce(*entry, council);
+        director::introduce(*entry, council.get());
     }
+    leave_if_ended(*entry);
 }
 
 // A job whose calls were planned may not notice that they are not any more.
@@ -166,6 +175,9 @@ int starting(const Hook& hook, Function function) noexcept {
     t_began_ns = cuda::host_now();
     forward_held(hook);
     counted(hook, function);
+    if (hook.watched()) {
+        councils::release_unknown();
+    }
     if (!shim_required()) {
         return DEFT_NCCL_SUCCESS;
     }
@@ -185,17 +197,39 @@ int starting(const Hook& hook, Function function) noexcept {
 }
 
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
-         const job_network::Config& config, int result, agreement::Council* council) noexcept {
-    return group::made({comm, hook.table(), hash, rank, nranks, hook.watched(), council, nullptr, 0,
-                        config.network(), config.shares(), config.choices(), t_began_ns},
+         const job_network::Config& config, int result, agreement::CouncilRef council) noexcept {
+    return group::made({comm,
+                        hook.table(),
+                        hash,
+                        rank,
+                        nranks,
+                        hook.watched(),
+                        std::move(council),
+                        {},
+                        0,
+                        config.network(),
+                        config.shares(),
+                        config.choices(),
+                        t_began_ns},
                        result);
 }
 
-int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
+int made_from(Hook& hook, agreement::CouncilRef parent, deft_nccl_comm_t* child, std::uint64_t hash,
               const job_network::Config& config, int result) noexcept {
     const std::uint32_t serial = hook.communicator() ? hook.communicator()->serial.load() : 0;
-    return group::made({child, hook.table(), hash, -1, -1, hook.watched(), nullptr, parent, serial,
-                        config.network(), config.shares(), config.choices(), t_began_ns},
+    return group::made({child,
+                        hook.table(),
+                        hash,
+                        -1,
+                        -1,
+                        hook.watched(),
+                        {},
+                        std::move(parent),
+                        serial,
+                        config.network(),
+                        config.shares(),
+                        config.choices(),
+                        t_began_ns},
                        result);
 }
 
@@ -204,15 +238,25 @@ int grown(Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
     if (usable(result)) {
         tell_grown(hook);
     }
-    return group::made({comm, hook.table(), 0, rank, nranks, false, nullptr, nullptr, 0,
-                        config.network(), config.shares(), config.choices(), t_began_ns},
+    return group::made({comm,
+                        hook.table(),
+                        0,
+                        rank,
+                        nranks,
+                        false,
+                        {},
+                        {},
+                        0,
+                        config.network(),
+                        config.shares(),
+                        config.choices(),
+                        t_began_ns},
                        result);
 }
 
-agreement::Council* council_of(Hook& hook) noexcept {
-    return hook.watched() && hook.communicator()
-               ? hook.communicator()->council.load(std::memory_order_acquire)
-               : nullptr;
+agreement::CouncilRef council_of(Hook& hook) noexcept {
+    return hook.watched() && hook.communicator() ? councils::at(hook.communicator()->council)
+                                                 : agreement::CouncilRef();
 }
 
 bool ask_details(Communicator& communicator) noexcept {
@@ -249,12 +293,10 @@ bool ask_details(Communicator& communicator) noexcept {
     if (const std::int64_t began = communicator.began_ns.load(std::memory_order_relaxed)) {
         communicator.made_in_ns = cuda::host_now() - began;
     }
-    if (agreement::Council* const parent =
-            communicator.parent.exchange(nullptr, std::memory_order_acq_rel)) {
-        communicator.council.store(
-            rendezvous::inherit(*parent, communicator.hash, table->version, nranks, rank,
-                                communicator.network.load(std::memory_order_acquire)),
-            std::memory_order_release);
+    if (const agreement::CouncilRef parent = councils::take(communicator.parent)) {
+        councils::put(communicator.council,
+                      rendezvous::inherit(*parent, communicator.hash, table->version, nranks, rank,
+                                          communicator.network.load(std::memory_order_acquire)));
     }
     if (agreement::Council* const council = communicator.council.load(std::memory_order_acquire)) {
         council->created();  // a nonblocking one: it is only now
@@ -264,6 +306,7 @@ bool ask_details(Communicator& communicator) noexcept {
         background->know(communicator);
     }
     director::introduce(communicator, communicator.council.load(std::memory_order_acquire));
+    leave_if_ended(communicator);
     return true;
 }
 
@@ -282,14 +325,8 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
     counted(hook, function);
     if (hook.watched() && hook.communicator()) {
         // First of all: a thread that waits for the others' decision in a hook is let go.
-        if (agreement::Council* const council =
-                hook.communicator()->council.exchange(nullptr, std::memory_order_acq_rel)) {
-            council->leave();
-        }
-        if (agreement::Council* const origin =
-                hook.communicator()->origin.exchange(nullptr, std::memory_order_acq_rel)) {
-            origin->leave();
-        }
+        councils::leave(*hook.communicator().get());
+        councils::release_unknown();
     }
     if (BackgroundThread* const background = BackgroundThread::running();
         background != nullptr && hook.watched()) {
@@ -311,7 +348,11 @@ bool ending(Hook& hook, deft_nccl_comm_t comm, Function function) noexcept {
         Shrinks::process().forget(entry->serial);
         UnfinishedChildren::process().forget(entry->serial);
     }
-    if (Registry::process().remove(comm, entry)) {
+    const bool first = Registry::process().remove(comm, entry);
+    if (hook.watched()) {
+        councils::leave(*entry);  // what another hook has put there since
+    }
+    if (first) {
         return true;
     }
     // A destroy that is inside the library already may be waiting there for this abort. Unless it
@@ -366,10 +407,10 @@ void suspending(Hook& hook) noexcept {
     if (auto* const director = entry->director.exchange(nullptr, std::memory_order_acq_rel)) {
         director->suspend();
     }
-    agreement::Council* const council = entry->council.exchange(nullptr, std::memory_order_acq_rel);
-    agreement::Council* none = nullptr;
-    if (council != nullptr && !(known && entry->origin.compare_exchange_strong(none, council))) {
-        council->leave();
+    if (known && entry->origin.load(std::memory_order_acquire) == nullptr) {
+        councils::put(entry->origin, councils::take(entry->council));
+    } else {
+        councils::leave(*entry, entry->council);
     }
 }
 

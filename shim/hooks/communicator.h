@@ -30,17 +30,17 @@ int starting(const Hook& hook, Function function) noexcept;
 // `council`: what rendezvous::join() began for it; left if there is no communicator.
 int made(const Hook& hook, deft_nccl_comm_t* comm, std::uint64_t hash, int rank, int nranks,
          const job_network::Config& config, int result,
-         agreement::Council* council = nullptr) noexcept;
+         agreement::CouncilRef council = {}) noexcept;
 // The same for a child of the hook's communicator: split off or shrunk, without an id of its own.
-int made_from(Hook& hook, agreement::Council* parent, deft_nccl_comm_t* child, std::uint64_t hash,
+int made_from(Hook& hook, agreement::CouncilRef parent, deft_nccl_comm_t* child, std::uint64_t hash,
               const job_network::Config& config, int result) noexcept;
 // The same for one that ncclCommGrow makes. It has no agreement, and DEFT_REQUIRE=1 does not ask
 // for one: its id is NCCL's own, and the ranks that join know nothing of the others' plans. Says so
 // where calls of the communicator it was made from were planned.
 int grown(Hook& hook, deft_nccl_comm_t* comm, int rank, int nranks,
           const job_network::Config& config, int result) noexcept;
-// What the hook's communicator agrees by; null: nothing, or it is not known.
-agreement::Council* council_of(Hook& hook) noexcept;
+// What the hook's communicator agrees by; none: nothing, or it is not known.
+agreement::CouncilRef council_of(Hook& hook) noexcept;
 
 // The entry of the communicator a watched call is made on, with its rank, size and device once the
 // library tells them. One that no hook saw made (an entry point newer than this list) is added.

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "shim/control/director.h"
 #include "shim/hooks/communicator.h"
+#include "shim/hooks/councils.h"
 #include "shim/hooks/rendezvous.h"
 #include "shim/hooks/unfinished_children.h"
 #include "shim/nccl/registry.h"
@@ -30,7 +31,7 @@ bool usable(int result) {
 }
 
 void dropped(const Pending& pending) noexcept {
-    if (pending.council != nullptr) {
+    if (pending.council) {
         pending.council->leave();
     }
 }
@@ -51,7 +52,7 @@ CommunicatorPin add(const Pending& pending, int result) noexcept {
         dropped(pending);
         return entry;
     }
-    if (pending.council != nullptr && result == DEFT_NCCL_SUCCESS) {
+    if (pending.council && result == DEFT_NCCL_SUCCESS) {
         pending.council->created();
     }
     if (pending.watched && BackgroundThread::start()) {
@@ -82,6 +83,7 @@ int admit(const Pending& pending, const CommunicatorPin& entry, int result) noex
         if (Registry::process().remove(made, entry.get()) && pending.table->CommAbort != nullptr) {
             pending.table->CommAbort(made);
         }
+        councils::leave(*entry.get());
     }
     *pending.where = nullptr;
     return DEFT_NCCL_SYSTEM_ERROR;
@@ -152,8 +154,8 @@ CommunicatorPin enter(const Pending& pending, deft_nccl_comm_t comm) noexcept {
                        Registry::kCapacity);
         return entry;
     }
-    entry->council.store(pending.council, std::memory_order_release);
-    entry->parent.store(pending.parent, std::memory_order_release);
+    councils::put(entry->council, pending.council);
+    councils::put(entry->parent, pending.parent);
     entry->network.store(pending.network, std::memory_order_release);
     entry->shares.store(pending.shares, std::memory_order_relaxed);
     entry->choices.store(pending.choices, std::memory_order_release);

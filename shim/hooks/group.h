@@ -19,10 +19,10 @@ struct Pending {
     int rank;    // -1 unknown
     int nranks;  // -1 unknown
     bool watched;
-    agreement::Council* council = nullptr;  // joined before the library was asked
-    agreement::Council* parent = nullptr;   // of a child without an id: its parent's
-    std::uint32_t parent_serial = 0;        // in the registry; 0: none
-    const char* network = nullptr;          // as in the registry
+    agreement::CouncilRef council;    // joined before the library was asked
+    agreement::CouncilRef parent;     // of a child without an id: its parent's
+    std::uint32_t parent_serial = 0;  // in the registry; 0: none
+    const char* network = nullptr;    // as in the registry
     bool shares = false;
     const ConfigChoices* choices = nullptr;
     std::int64_t began_ns = 0;

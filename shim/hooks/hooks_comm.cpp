@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that make and end communicators.
 #include <algorithm>
+#include <utility>
 
 #include "shim/hooks/communicator.h"
 #include "shim/hooks/hook.h"
@@ -9,6 +10,7 @@
 
 using deft::Function;
 using deft::Hook;
+namespace agreement = deft::agreement;
 namespace communicator = deft::communicator;
 
 #define DEFT_FORWARDABLE(name)                                      \
@@ -24,13 +26,13 @@ DEFT_HOOK int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_uni
         return refused;
     }
     deft::job_network::Config config(hook, &id, nullptr);
-    auto* const council = deft::rendezvous::join(hook, id, nranks, rank, config.network());
+    auto council = deft::rendezvous::join(hook, id, nranks, rank, config.network());
     communicator::storing(hook, comm, 1);
     const int result = config.changed()
                            ? hook.table()->CommInitRankConfig(comm, nranks, id, rank, config.get())
                            : hook.table()->CommInitRank(comm, nranks, id, rank);
     return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, config, result,
-                              council);
+                              std::move(council));
 }
 
 DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id,
@@ -41,11 +43,11 @@ DEFT_HOOK int ncclCommInitRankConfig(deft_nccl_comm_t* comm, int nranks, deft_nc
         return refused;
     }
     deft::job_network::Config own(hook, &id, config);
-    auto* const council = deft::rendezvous::join(hook, id, nranks, rank, own.network());
+    auto council = deft::rendezvous::join(hook, id, nranks, rank, own.network());
     communicator::storing(hook, comm, 1);
     const int result = hook.table()->CommInitRankConfig(comm, nranks, id, rank, own.get());
     return communicator::made(hook, comm, communicator::hash_of(id), rank, nranks, own, result,
-                              council);
+                              std::move(council));
 }
 
 DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int rank, int nid,
@@ -60,11 +62,13 @@ DEFT_HOOK int ncclCommInitRankScalable(deft_nccl_comm_t* comm, int nranks, int r
     const bool any = ids != nullptr && nid > 0;
     const std::uint64_t hash = any ? communicator::hash_of(ids[0]) : 0;
     deft::job_network::Config own(hook, any ? &ids[0] : nullptr, config);
-    auto* const council =
-        any ? deft::rendezvous::join(hook, ids[0], nranks, rank, own.network()) : nullptr;
+    agreement::CouncilRef council;
+    if (any) {
+        council = deft::rendezvous::join(hook, ids[0], nranks, rank, own.network());
+    }
     communicator::storing(hook, comm, 1);
     const int result = hook.table()->CommInitRankScalable(comm, nranks, rank, nid, ids, own.get());
-    return communicator::made(hook, comm, hash, rank, nranks, own, result, council);
+    return communicator::made(hook, comm, hash, rank, nranks, own, result, std::move(council));
 }
 
 DEFT_HOOK int ncclCommInitAll(deft_nccl_comm_t* comms, int ndev, const int* devices) noexcept {
@@ -106,13 +110,13 @@ DEFT_HOOK int ncclCommSplit(deft_nccl_comm_t comm, int color, int key, deft_nccl
         return refused;
     }
     const std::uint64_t hash = communicator::split_hash(hook, static_cast<std::uint64_t>(color));
-    auto* const parent = communicator::council_of(hook);
+    auto parent = communicator::council_of(hook);
     deft::job_network::Config own(hook, config);
     communicator::storing(hook, child, 1);
     const int result = hook.table()->CommSplit(comm, color, key, child, own.get());
     return color == DEFT_NCCL_SPLIT_NOCOLOR
                ? result
-               : communicator::made_from(hook, parent, child, hash, own, result);
+               : communicator::made_from(hook, std::move(parent), child, hash, own, result);
 }
 
 DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
@@ -124,7 +128,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
         return refused;
     }
     const std::uint64_t hash = communicator::shrunk_hash(hook, excluded, count);
-    auto* const parent = communicator::council_of(hook);
+    auto parent = communicator::council_of(hook);
     if ((flags & DEFT_NCCL_SHRINK_ABORT) != 0) {
         communicator::cutting(hook);  // NCCL knows of its own operations only
     }
@@ -132,7 +136,7 @@ DEFT_HOOK int ncclCommShrink(deft_nccl_comm_t comm, int* excluded, int count,
     communicator::storing(hook, child, 1);
     const int result = hook.table()->CommShrink(comm, excluded, count, child, own.get(), flags);
     communicator::lanes_aborted(hook);
-    return communicator::made_from(hook, parent, child, hash, own, result);
+    return communicator::made_from(hook, std::move(parent), child, hash, own, result);
 }
 
 // Ranks of `comm` call it, and those that join with a null one.

@@ -72,10 +72,10 @@ void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept {
     }
 }
 
-agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks, int rank,
-                         const char* network) noexcept {
+agreement::CouncilRef join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks, int rank,
+                           const char* network) noexcept {
     if (!hook.watched() || !agreement_wanted() || nranks < 2) {
-        return nullptr;
+        return {};
     }
     try {
         std::string why;
@@ -85,12 +85,12 @@ agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int 
             if (leaves_bytes_alone(hook.table()->version)) {
                 forwarded(why.c_str());
             }
-            return nullptr;
+            return {};
         }
         ForkGuard::process().arm();
         return agreement::join(id, nranks, rank, terms_of(hook.table()->version, network));
     } catch (...) {
-        return nullptr;
+        return {};
     }
 }
 
@@ -104,15 +104,15 @@ bool refuses_lone_process(const Hook& hook, int nranks) noexcept {
     return true;
 }
 
-agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
-                            int nranks, int rank, const char* network) noexcept {
+agreement::CouncilRef inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
+                              int nranks, int rank, const char* network) noexcept {
     if (!agreement_wanted() || name == 0 || nranks < 2) {
-        return nullptr;
+        return {};
     }
     try {
         return agreement::inherit(parent, name, nranks, rank, terms_of(nccl_version, network));
     } catch (...) {
-        return nullptr;
+        return {};
     }
 }
 

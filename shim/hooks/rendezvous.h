@@ -15,19 +15,19 @@ bool agreement_wanted() noexcept;
 void issued(const Hook& hook, deft_nccl_unique_id_t* id, int result) noexcept;
 
 // Before the library is asked for a communicator from this id: begins the agreement, which goes on
-// while NCCL waits for the other ranks. Null if there is nothing to agree on; why is said once.
+// while NCCL waits for the other ranks. None if there is nothing to agree on; why is said once.
 // `network`: the name that its network is chosen by, or null.
-agreement::Council* join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks, int rank,
-                         const char* network) noexcept;
+agreement::CouncilRef join(const Hook& hook, const deft_nccl_unique_id_t& id, int nranks, int rank,
+                           const char* network) noexcept;
 
 // Under DEFT_REQUIRE=1, before one process makes all `nranks` ranks of a communicator at once
 // (ncclCommInitAll): true, and the reason in the log, if that has to fail.
 bool refuses_lone_process(const Hook& hook, int nranks) noexcept;
 
 // When a child of a communicator is ready, which has no id: its ranks find each other through their
-// parent's agreement. `name` is equal on all its ranks and on no other child. Null as from join().
-agreement::Council* inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
-                            int nranks, int rank, const char* network) noexcept;
+// parent's agreement. `name` is equal on all its ranks and on no other child. None as from join().
+agreement::CouncilRef inherit(agreement::Council& parent, std::uint64_t name, int nccl_version,
+                              int nranks, int rank, const char* network) noexcept;
 
 // Under DEFT_REQUIRE=1, when a communicator has been made: waits, with a deadline, for what its
 // ranks agree on. False, and the reason in the log, if it has to fail: they do not agree, or NCCL

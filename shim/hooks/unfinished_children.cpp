@@ -5,8 +5,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <type_traits>
-
 namespace deft {
 namespace {
 
@@ -29,8 +27,7 @@ deft_nccl_comm_t handle_at(deft_nccl_comm_t* where) noexcept {
 }
 
 UnfinishedChildren& UnfinishedChildren::process() {
-    static constinit UnfinishedChildren children;
-    static_assert(std::is_trivially_destructible_v<UnfinishedChildren>, "threads outlive exit()");
+    static auto& children = *new UnfinishedChildren;  // never destroyed: threads may outlive exit()
     return children;
 }
 

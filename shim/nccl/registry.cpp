@@ -103,7 +103,7 @@ void Registry::drop(Slot& slot) noexcept {
     Communicator* const entry = slot.entry.exchange(nullptr, std::memory_order_acq_rel);
     slot.key.store(tombstone(), std::memory_order_release);
     if (entry != nullptr) {
-        entry->handle.store(nullptr, std::memory_order_release);
+        entry->handle.store(nullptr);  // in one order with what hooks store in the entry
         entry->pins.fetch_sub(1, std::memory_order_release);
         size_.fetch_sub(1, std::memory_order_relaxed);
     }

@@ -38,15 +38,17 @@ struct Communicator {
     std::atomic<std::uint32_t> asked{0};   // times its details were asked for
     // Calls that the job has made, by Series: the ordinal of the next.
     std::array<std::atomic<std::uint64_t>, kSeries> numbered_calls{};
-    std::atomic<std::uint64_t> tuned_calls{0};          // the same of those that may be tuned
-    std::atomic<std::uint64_t> tuned_history{0};        // what they were: tuning/call_history.h
-    std::atomic<agreement::Council*> council{nullptr};  // never freed; null: no agreement
+    std::atomic<std::uint64_t> tuned_calls{0};    // the same of those that may be tuned
+    std::atomic<std::uint64_t> tuned_history{0};  // what they were: tuning/call_history.h
+    // The entry has a reference to each of the three (hooks/councils.h). Good while pinned; null:
+    // no agreement.
+    std::atomic<agreement::Council*> council{nullptr};
     // Of one that has been suspended: its first agreement, through which its ranks find each other
     // again. Null before.
     std::atomic<agreement::Council*> origin{nullptr};
+    // Of a child: its parent's, until it is asked.
+    std::atomic<agreement::Council*> parent{nullptr};
     std::atomic<std::uint32_t> suspensions{0};  // so far, equal on all its ranks
-    std::atomic<agreement::Council*> parent{
-        nullptr};  // of a child: its parent's, until it is asked
     std::atomic<director::Director*> director{
         nullptr};  // good while pinned; null: nothing is planned
     // The name its network was chosen by; null: NCCL chose. Valid for the life of the process.

@@ -165,6 +165,7 @@ void BackgroundThread::run() {
         }
         const bool calls = drain();
         bool busy = false;
+        director::clean_up();
         for (auto& [device, rank] : ranks_) {
             busy = resolve(device, rank) || busy;
             busy = resolve_trials(device, rank) || busy;

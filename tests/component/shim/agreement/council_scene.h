@@ -111,11 +111,11 @@ inline deft_nccl_unique_id_t make_id() {
     return id;
 }
 
-// A council is never freed; no leak then.
-inline Council* kept(Council* council) {
-    static auto& never_freed = *new std::vector<Council*>;
-    never_freed.push_back(council);
-    return council;
+// Until the process ends, so that tests may look at one that was left.
+inline Council* kept(CouncilRef council) {
+    static auto& all = *new std::vector<CouncilRef>;
+    all.push_back(std::move(council));
+    return all.back().get();
 }
 
 // A communicator of `size` ranks; rank 0 leads.
@@ -131,9 +131,9 @@ public:
         }
     }
     Council* join(int rank, const Terms& with = terms()) {
-        Council* const council = agreement::join(id, size(), rank, with);
+        Council* const council = kept(agreement::join(id, size(), rank, with));
         EXPECT_NE(council, nullptr);
-        councils[static_cast<std::size_t>(rank)] = kept(council);
+        councils[static_cast<std::size_t>(rank)] = council;
         council->attach(&members[static_cast<std::size_t>(rank)]);
         return council;
     }

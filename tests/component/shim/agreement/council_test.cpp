@@ -123,7 +123,7 @@ TEST(Council, ATrailerOfAnotherReleaseIsNamed) {
         std::string why;
         EXPECT_FALSE(has_trailer(id, &why));
         EXPECT_NE(why.find("runs another release of deft"), std::string::npos) << why;
-        EXPECT_EQ(join(id, 2, 1, terms()), nullptr);
+        EXPECT_FALSE(join(id, 2, 1, terms()));
     }
 }
 
@@ -133,7 +133,7 @@ TEST(Council, WithoutATrailerThereIsNone) {
     std::string why;
     EXPECT_FALSE(has_trailer(id, &why));
     EXPECT_NE(why.find("without deft"), std::string::npos) << why;
-    EXPECT_EQ(join(id, 2, 0, terms()), nullptr);
+    EXPECT_FALSE(join(id, 2, 0, terms()));
 }
 
 TEST(Council, DoesNotTouchAnIdWhoseBytesAreUsed) {

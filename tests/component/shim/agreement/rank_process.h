@@ -149,7 +149,7 @@ private:
         for (int again_ms = 0; words >> again_ms;) {
             with.again.push_back(std::chrono::milliseconds(again_ms));
         }
-        seat.council = agreement::join(from_hex(id), nranks, rank, with);
+        seat.council = agreement::join(from_hex(id), nranks, rank, with).release();
         if (seat.council == nullptr) {
             return "none";
         }

@@ -237,7 +237,7 @@ TEST_F(Follower, AThousandCommunicatorsAreSmallAndItsCountersOutliveThem) {
         ASSERT_NE(next.director.load(), nullptr);
         next.director.load()->end(false);
     }
-    tick(-1, track_, {});
+    clean_up();
     EXPECT_LT(::mallinfo2().uordblks, held + 200 * sizeof(Director))
         << "those that have ended are freed";
     EXPECT_TRUE(made[0].director.load()->over()) << "but for one that a hook may know";

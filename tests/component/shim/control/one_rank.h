@@ -302,7 +302,8 @@ protected:
 
     // The director of this rank. Others join the scene by themselves, rank 0 first.
     void join(int rank) {
-        agreement::Council* const council = agreement::join(scene_.id, kRanks, rank, terms());
+        agreement::Council* const council =
+            agreement::test::kept(agreement::join(scene_.id, kRanks, rank, terms()));
         ASSERT_NE(council, nullptr);
         scene_.councils[static_cast<std::size_t>(rank)] = council;
         council->created();

@@ -171,7 +171,7 @@ private:
             static_cast<ssize_t>(wire::kTrailerBytes)) {
         ::_exit(1);
     }
-    agreement::Council* const council = agreement::join(id, kRanks, 0, terms());
+    const agreement::CouncilRef council = agreement::join(id, kRanks, 0, terms());
     council->created();
     if (council->wait_verdict(Clock::now() + kPatience) != agreement::Verdict::On) {
         ::_exit(1);

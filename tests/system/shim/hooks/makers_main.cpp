@@ -2,15 +2,17 @@
 // Communicators made in every way, two ranks as threads of one process, each with a device of its
 // own: sums are checked, in captured streams too. Prints one line per way.
 //
-// usage: makers_main [children|simulated|refused|shrunk|late|gone WHEN]
+// usage: makers_main [children|simulated|refused|shrunk|dropped|late|gone WHEN]
 //   children: only those that one thread splits off in a group; simulated: of parents made in a
 //   group that is simulated
 //   refused: only ncclCommInitAll, of which nothing may be left when it fails
 //   shrunk: some of four ranks shrink their communicator, thrice, and all go on to split it
+//   dropped: as many again and again; prints the bytes that the last hundred have left
 //   late: children of nonblocking communicators, kept until DEFT_LOG_FILE tells of eight agreements
 //   gone: the memory that such a child's handle was stored to is gone: before the job hears that
 //   the parent is done (early), after it (told), after the child's first call (used)
 #include <cuda.h>
+#include <malloc.h>
 #include <nccl.h>
 #include <sys/mman.h>
 
@@ -417,6 +419,34 @@ void gone(const std::string& when) {
     });
 }
 
+// Made for a barrier, say. What NCCL itself keeps counts too.
+void dropped() {
+    constexpr int kMade = 100;
+    long held[3] = {};  // after as many each
+    std::barrier<> together(kRanks);
+    ncclUniqueId id{};
+    in_threads("Dropped", [&](const Rank& self) {
+        for (long& bytes : held) {
+            for (int i = 0; i < kMade; ++i) {
+                if (self.rank == 0) {
+                    id = new_id();
+                }
+                together.arrive_and_wait();
+                ncclComm_t comm = nullptr;
+                MUST(ncclCommInitRank(&comm, kRanks, id, self.rank));
+                MUST(i % 2 == 0 ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+                together.arrive_and_wait();
+            }
+            if (self.rank == 0) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(600));  // the shim's threads
+                bytes = static_cast<long>(::mallinfo2().uordblks);
+            }
+            together.arrive_and_wait();
+        }
+    });
+    std::printf("%ld\n", held[2] - held[1]);
+}
+
 void refused() {
     int stale = 0;
     ncclComm_t comms[kRanks];
@@ -444,6 +474,10 @@ int main(int argc, char** argv) {
     }
     if (way == "shrunk") {
         shrunk();
+        return 0;
+    }
+    if (way == "dropped") {
+        dropped();
         return 0;
     }
     if (way == "refused") {

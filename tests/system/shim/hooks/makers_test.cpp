@@ -97,6 +97,19 @@ TEST(Makers, ChildrenAgreeAfterSomeRanksHaveShrunkTheirParent) {
     EXPECT_EQ(count(outcome.err, "all 2 ranks of the communicator agree"), 2u) << outcome.err;
 }
 
+// Of communicators that carry no call, as a job makes them for a barrier. What is kept of the
+// latest ones takes the place of what was kept of others.
+TEST(Makers, NothingStaysOfCommunicatorsThatAreDropped) {
+    Environment environment = loopback();
+    environment["LD_PRELOAD"] = PRELOAD;
+    environment["NCCL_NET_PLUGIN"] = PRELOAD;
+    environment["DEFT_MODE"] = "exact";
+    const Outcome outcome = run({MAKERS_MAIN, "dropped"}, environment);
+    ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    ASSERT_EQ(outcome.out.rfind("Dropped\n", 0), 0u) << outcome.out;
+    EXPECT_LT(std::stol(outcome.out.substr(8)), 300'000) << "of a hundred, two ranks each";
+}
+
 // Their handles come after the calls that make them. Each is known from its first call on, also one
 // that is used without asking NCCL whether its parent is done.
 TEST(Makers, ChildrenOfNonblockingCommunicatorsAgree) {
