@@ -35,6 +35,9 @@ constexpr std::size_t kMostProcesses = 1024;
 constexpr std::chrono::seconds kEnough{1};  // beyond the time that was given
 // A process that writes nothing for so long has ended; a child of its own may hold the socket.
 constexpr std::chrono::seconds kSilence{10};
+// Snapshots come once a second. Two that are read closer together waited for this process, which
+// had not run for a while: a rate over their distance means nothing.
+constexpr std::chrono::duration<double> kShortest{0.5};
 
 // The number behind `begins` in a name, which is a user's.
 std::optional<uid_t> user_in(std::string_view name, std::string_view begins) {
@@ -102,6 +105,7 @@ std::vector<LiveSockets::Folder> LiveSockets::folders() const {
 
 void LiveSockets::look() {
     problems_.clear();
+    full_.clear();
     for (const Folder& folder : folders()) {
         // Somebody else may have made it, with whatever is in it.
         if (is_private(folder.path, folder.owner)) {
@@ -136,6 +140,8 @@ void LiveSockets::connect(const std::string& path, uid_t owner) {
     if (::connect(made.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
         if (errno == ECONNREFUSED) {
             remove_left_over(path);
+        } else if (errno == EAGAIN) {  // it lets nobody in: stopped
+            full_.push_back(path);
         } else if (errno != ENOENT) {
             problems_.push_back(path + ": " + std::strerror(errno));
         }
@@ -144,6 +150,20 @@ void LiveSockets::connect(const std::string& path, uid_t owner) {
         process.socket = std::move(made);
         process.heard = Clock::now();
     }
+}
+
+void LiveSockets::update(Process& process, std::vector<ObserveFile> records,
+                         Clock::time_point now) {
+    if (process.snapshots > 0 && now - process.records_at >= kShortest) {
+        process.earlier = process.records.empty() ? std::vector<ObservedLink>{}
+                                                  : std::move(process.records.front().links);
+        process.earlier_at = process.records_at;
+    }
+    process.records = std::move(records);
+    process.records_at = now;
+    ++process.snapshots;
+    const bool known = process.earlier_at != Clock::time_point{};
+    process.seconds = known ? std::chrono::duration<double>(now - process.earlier_at).count() : 0;
 }
 
 void LiveSockets::take(const std::string& path, Process& process, std::string_view more) {
@@ -161,8 +181,7 @@ void LiveSockets::take(const std::string& path, Process& process, std::string_vi
         process.text.erase(0, none ? 1 : end + 2);
         searched = 0;
         if (none) {
-            process.records.clear();
-            ++process.snapshots;
+            update(process, {}, process.heard);
             continue;
         }
         try {
@@ -170,8 +189,7 @@ void LiveSockets::take(const std::string& path, Process& process, std::string_vi
             for (const std::string_view record : records_in(snapshot)) {
                 records.push_back(parse_observe_file(path, std::string(record)));
             }
-            process.records = std::move(records);
-            ++process.snapshots;
+            update(process, std::move(records), process.heard);
         } catch (const std::runtime_error& error) {
             problems_.emplace_back(error.what());
             process.unreadable = true;
@@ -216,23 +234,42 @@ void LiveSockets::read(Clock::time_point until) {
     }
 }
 
-std::vector<ObserveFile> LiveSockets::records() const {
-    std::vector<ObserveFile> all;
+std::vector<LiveRank> LiveSockets::ranks() const {
+    std::vector<LiveRank> all;
     for (const auto& [path, process] : processes_) {
-        all.insert(all.end(), process.records.begin(), process.records.end());
+        for (const ObserveFile& record : process.records) {
+            all.push_back({record, process.earlier, process.seconds});
+        }
     }
-    std::stable_sort(all.begin(), all.end(), [](const ObserveFile& a, const ObserveFile& b) {
-        return std::tie(a.job.id, a.rank) < std::tie(b.job.id, b.rank);
+    std::stable_sort(all.begin(), all.end(), [](const LiveRank& a, const LiveRank& b) {
+        return std::tie(a.record.job.id, a.record.rank) < std::tie(b.record.job.id, b.record.rank);
     });
     return all;
 }
 
-std::size_t LiveSockets::snapshots() const {
-    std::size_t fewest = SIZE_MAX;
+Answers LiveSockets::answers() const {
+    Answers answers;
+    answers.silent = full_.size();
     for (const auto& [path, process] : processes_) {
-        fewest = std::min(fewest, process.snapshots);
+        if (process.snapshots == 0) {
+            ++answers.silent;
+        } else if (process.snapshots == 1) {
+            ++answers.first;
+        } else {
+            ++answers.complete;
+        }
     }
-    return processes_.empty() ? 0 : fewest;
+    return answers;
+}
+
+std::vector<std::string> LiveSockets::silent() const {
+    std::vector<std::string> paths = full_;
+    for (const auto& [path, process] : processes_) {
+        if (process.snapshots == 0) {
+            paths.push_back(path);
+        }
+    }
+    return paths;
 }
 
 }  // namespace deft::tools

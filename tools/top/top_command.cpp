@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <ctime>
 #include <string>
-#include <utility>
 
 #include "tools/text_output.h"
 #include "tools/top/live_sockets.h"
@@ -22,8 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kEvery{1};
-// A process that computes on all cores answers late.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPatience{5};  // for the first process to answer
 
 std::string local_time() {
     const time_t now = ::time(nullptr);
@@ -46,6 +44,9 @@ int nobody(const LiveSockets& sockets) {
     for (const std::string& problem : sockets.problems()) {
         complain("top: " + problem);
     }
+    for (const std::string& socket : sockets.silent()) {
+        complain("top: " + socket + ": no answer; the process is stopped, or too busy");
+    }
     complain(
         "top: no process of yours runs deft here now; look where the job's ranks are, as the same "
         "user and in the same container");
@@ -60,24 +61,19 @@ TopScreen empty_screen() {
     return screen;
 }
 
-// Two snapshots, for rates.
+// Two snapshots of each process, for rates.
 int show_once(LiveSockets& sockets) {
     TopScreen screen = empty_screen();
     screen.columns = screen.lines = SIZE_MAX;
-    const auto until = Clock::now() + kPatience;
-    Clock::time_point first{};
+    const auto begun = Clock::now();
     do {
-        sockets.read(std::min(Clock::now() + std::chrono::milliseconds(50), until));
-        if (sockets.snapshots() == 1 && screen.before.empty()) {
-            screen.before = sockets.records();
-            first = Clock::now();
-        }
-    } while (sockets.snapshots() < 2 && Clock::now() < until);
-    screen.now = sockets.records();
-    if (screen.now.empty()) {
+        sockets.read(Clock::now() + std::chrono::milliseconds(50));
+    } while (!enough(sockets.answers(), Clock::now() - begun));
+    screen.ranks = sockets.ranks();
+    screen.silent = sockets.silent();
+    if (screen.ranks.empty()) {
         return nobody(sockets);
     }
-    screen.seconds = std::chrono::duration<double>(Clock::now() - first).count();
     screen.time = local_time();
     return print(top_text(screen));
 }
@@ -98,16 +94,14 @@ int TopCommand::run() const {
         return show_once(sockets);
     }
     TopScreen screen = empty_screen();
-    Clock::time_point last = Clock::now();
-    const Clock::time_point begun = last;
-    for (;;) {
+    const Clock::time_point begun = Clock::now();
+    for (bool had = false;; had = !screen.ranks.empty()) {
         sockets.read(Clock::now() + kEvery);
-        screen.before = std::exchange(screen.now, sockets.records());
-        if (screen.now.empty() && (!screen.before.empty() || Clock::now() > begun + kPatience)) {
+        screen.ranks = sockets.ranks();
+        screen.silent = sockets.silent();
+        if (screen.ranks.empty() && (had || Clock::now() > begun + kPatience)) {
             return nobody(sockets);
         }
-        const Clock::time_point now = Clock::now();
-        screen.seconds = std::chrono::duration<double>(now - std::exchange(last, now)).count();
         screen.time = local_time();
         fit_to_terminal(screen);
         // Home, the text, and nothing below it.

@@ -13,7 +13,7 @@
 namespace deft::tools {
 namespace {
 
-using Ranks = std::vector<ObserveFile>;
+using Ranks = std::vector<LiveRank>;
 
 // What is most worth to be known of a rank's plans: one in force, else why there is none.
 std::string plan_of(const ObserveFile& rank) {
@@ -38,33 +38,48 @@ std::string plan_of(const ObserveFile& rank) {
 
 struct Traffic {
     std::string kind;
-    double sent = 0, received = 0, resent = 0;  // bytes
+    double sent = 0, received = 0;  // bytes a second
+    bool known = false;             // of one process at least
+    double resent = 0;              // bytes
     std::int64_t changes = 0;
 };
 using Links = std::map<std::string, Traffic>;
 
+double rate(std::int64_t now, std::int64_t before, double seconds) {
+    return std::max(static_cast<double>(now) - static_cast<double>(before), 0.0) / seconds;
+}
+
+void add_rates(const LiveRank& rank, const ObservedLink& link, Traffic& sum) {
+    const auto before = std::find_if(rank.earlier.begin(), rank.earlier.end(),
+                                     [&](const auto& each) { return each.name == link.name; });
+    if (before != rank.earlier.end() && rank.seconds > 0) {
+        sum.known = true;
+        sum.sent += rate(link.bytes_sent, before->bytes_sent, rank.seconds);
+        sum.received += rate(link.bytes_received, before->bytes_received, rank.seconds);
+    }
+}
+
 // By name, over the processes: those of one process show the same counters in all its ranks.
 Links traffic_of(const Ranks& ranks) {
-    std::map<std::pair<std::string, std::int64_t>, const ObserveFile*> processes;
-    for (const ObserveFile& rank : ranks) {
-        processes[{rank.host, rank.pid}] = &rank;
+    std::map<std::pair<std::string, std::int64_t>, const LiveRank*> processes;
+    for (const LiveRank& rank : ranks) {
+        processes[{rank.record.host, rank.record.pid}] = &rank;
     }
     Links links;
     for (const auto& [process, rank] : processes) {
-        for (const ObservedLink& link : rank->links) {
+        for (const ObservedLink& link : rank->record.links) {
             Traffic& sum = links[link.name];
             sum.kind = link.kind;
-            sum.sent += static_cast<double>(link.bytes_sent);
-            sum.received += static_cast<double>(link.bytes_received);
             sum.resent += static_cast<double>(link.resent_bytes);
             sum.changes = add_counts(sum.changes, link.transitions);
+            add_rates(*rank, link, sum);
         }
     }
     return links;
 }
 
-std::string rate_text(double now, double before, double seconds) {
-    return seconds > 0 ? fmt::format("{:.1f}", std::max(now - before, 0.0) / seconds / 1e6) : "-";
+std::string rate_text(double bytes, bool known) {
+    return known ? fmt::format("{:.1f}", bytes / 1e6) : "-";
 }
 
 // Lines that fit; the rest is counted in the last one.
@@ -100,43 +115,43 @@ private:
     std::vector<std::string> all_;
 };
 
-void add_job(const Ranks& ranks, const Ranks& before, double seconds, Screen& screen) {
-    const ObserveFile& first = ranks.front();
-    screen.add("");
-    screen.add(fmt::format("{}{} of {} ranks here, mode {}: {}",
-                           first.job.id.empty() ? "" : "job " + first.job.id + ", ", ranks.size(),
-                           first.ranks, first.mode, first.job.command));
-    screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", "rank", "pid", "iteration",
-                           "ms", "exposed", "cover", "plan"));
-    for (const ObserveFile& rank : ranks) {
-        screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", rank.rank, rank.pid,
-                               rank.iterations_seen, number_text(rank.time_ms.median, 1),
-                               number_text(rank.exposed_ms.median, 1),
-                               number_text(rank.coverage_rate.median), plan_of(rank)));
-    }
-    const Links links = traffic_of(ranks);
-    const Links earlier = traffic_of(before);
+void add_links(const Links& links, Screen& screen) {
     if (links.empty()) {
         return;
     }
     screen.add(fmt::format("{:>16} {:>5} {:>12} {:>12} {:>12} {:>8}", "link", "kind", "MB/s out",
                            "MB/s in", "MB resent", "changes"));
     for (const auto& [name, link] : links) {
-        const auto old = earlier.find(name);
-        const double known = old != earlier.end() ? seconds : 0;
-        const Traffic last = old != earlier.end() ? old->second : Traffic{};
         screen.add(fmt::format("{:>16} {:>5} {:>12} {:>12} {:>12.1f} {:>8}", name, link.kind,
-                               rate_text(link.sent, last.sent, known),
-                               rate_text(link.received, last.received, known), link.resent / 1e6,
+                               rate_text(link.sent, link.known),
+                               rate_text(link.received, link.known), link.resent / 1e6,
                                link.changes));
     }
+}
+
+void add_job(const Ranks& ranks, Screen& screen) {
+    const ObserveFile& first = ranks.front().record;
+    screen.add("");
+    screen.add(fmt::format("{}{} of {} ranks here, mode {}: {}",
+                           first.job.id.empty() ? "" : "job " + first.job.id + ", ", ranks.size(),
+                           first.ranks, first.mode, first.job.command));
+    screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", "rank", "pid", "iteration",
+                           "ms", "exposed", "cover", "plan"));
+    for (const LiveRank& live : ranks) {
+        const ObserveFile& rank = live.record;
+        screen.add(fmt::format("{:>5} {:>8} {:>9} {:>8} {:>8} {:>6}  {}", rank.rank, rank.pid,
+                               rank.iterations_seen, number_text(rank.time_ms.median, 1),
+                               number_text(rank.exposed_ms.median, 1),
+                               number_text(rank.coverage_rate.median), plan_of(rank)));
+    }
+    add_links(traffic_of(ranks), screen);
 }
 
 // Ranks that stand next to each other in one job.
 std::vector<Ranks> jobs_of(const Ranks& ranks) {
     std::vector<Ranks> jobs;
-    for (const ObserveFile& rank : ranks) {
-        if (jobs.empty() || jobs.back().front().job.id != rank.job.id) {
+    for (const LiveRank& rank : ranks) {
+        if (jobs.empty() || jobs.back().front().record.job.id != rank.record.job.id) {
             jobs.emplace_back();
         }
         jobs.back().push_back(rank);
@@ -148,17 +163,13 @@ std::vector<Ranks> jobs_of(const Ranks& ranks) {
 
 std::string top_text(const TopScreen& screen) {
     Screen out(screen.columns, screen.lines);
-    const std::vector<Ranks> jobs = jobs_of(screen.now);
-    out.add(fmt::format("deft top: {} {}, {} rank{}", screen.host, screen.time, screen.now.size(),
-                        screen.now.size() == 1 ? "" : "s"));
-    for (const Ranks& job : jobs) {
-        Ranks before;
-        for (const ObserveFile& rank : screen.before) {
-            if (rank.job.id == job.front().job.id) {
-                before.push_back(rank);
-            }
-        }
-        add_job(job, before, screen.seconds, out);
+    out.add(fmt::format("deft top: {} {}, {} rank{}", screen.host, screen.time, screen.ranks.size(),
+                        screen.ranks.size() == 1 ? "" : "s"));
+    for (const std::string& socket : screen.silent) {
+        out.add(socket + ": no answer; the process is stopped, or too busy");
+    }
+    for (const Ranks& job : jobs_of(screen.ranks)) {
+        add_job(job, out);
     }
     return out.text();
 }

@@ -5,15 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "tools/observe_file.h"
+#include "tools/top/live_rank.h"
 
 namespace deft::tools {
 
 struct TopScreen {
     std::string host, time;           // "14:03:21"
-    std::vector<ObserveFile> now;     // by job and rank
-    std::vector<ObserveFile> before;  // `seconds` earlier; empty: nothing is known of rates
-    double seconds = 0;
+    std::vector<LiveRank> ranks;      // by job and rank
+    std::vector<std::string> silent;  // sockets of processes that do not answer
     std::size_t columns = 80, lines = 24;
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/live_folder.h"
 #include "shim/runtime/live_socket.h"
@@ -66,9 +67,9 @@ TopScreen screen() {
     TopScreen screen;
     screen.host = "a";
     screen.time = "14:03:21";
-    screen.before = {parsed(record(0, 1'000'000)), parsed(record(1, 1'000'000))};
-    screen.now = {parsed(record(0, 5'000'000)), parsed(record(1, 3'000'000))};
-    screen.seconds = 2;
+    const ObserveFile before = parsed(record(0, 1'000'000));
+    screen.ranks = {{parsed(record(0, 5'000'000)), before.links, 2},
+                    {parsed(record(1, 3'000'000)), before.links, 4}};
     return screen;
 }
 
@@ -91,7 +92,7 @@ TEST(TopText, ShowsRanksPlansAndRates) {
                     "    0      100      1204     80.0     12.3   1.50  best, 20 % quicker",
                     "    1      101      1204     80.0     12.3   1.50  best, 20 % quicker",
                     "            link  kind     MB/s out      MB/s in    MB resent  changes",
-                    "            eth0   tcp          3.0          6.0          3.0        6"));
+                    "            eth0   tcp          2.5          5.0          3.0        6"));
 }
 
 TEST(TopText, FitsTheTerminal) {
@@ -107,14 +108,33 @@ TEST(TopText, FitsTheTerminal) {
 
 TEST(TopText, OfANewLinkNoRateIsKnown) {
     TopScreen fresh = screen();
-    fresh.before.clear();
+    fresh.ranks[0].seconds = 0;
+    EXPECT_THAT(lines_of(top_text(fresh)).back(), HasSubstr("tcp          0.5          1.0"));
+    fresh.ranks[1].earlier.clear();
     EXPECT_THAT(lines_of(top_text(fresh)).back(), HasSubstr("tcp            -            -"));
     json quiet = record(0, 1);
     quiet["plans"] = json::array();
     quiet["mode"] = "observe";
     quiet["iterations"]["time_ms"] = {{"median", nullptr}, {"n", 0}};
-    fresh.now = {parsed(quiet)};
+    fresh.ranks = {{parsed(quiet), {}, 0}};
     EXPECT_THAT(top_text(fresh), HasSubstr("mode observe plans nothing"));
+}
+
+TEST(TopText, NamesWhoDoesNotAnswer) {
+    TopScreen silent = screen();
+    silent.silent = {"/tmp/deft-7/13.sock"};
+    EXPECT_THAT(lines_of(top_text(silent))[1], HasSubstr("/tmp/deft-7/13.sock: no answer"));
+}
+
+TEST(TopWaits, ForThoseWhoHaveBegunToAnswer) {
+    using std::chrono::milliseconds;
+    EXPECT_TRUE(enough({}, milliseconds(50))) << "nobody is there";
+    EXPECT_FALSE(enough({.silent = 1}, milliseconds(4900)));
+    EXPECT_FALSE(enough({.first = 1, .complete = 7}, milliseconds(4900)));
+    EXPECT_TRUE(enough({.first = 1, .complete = 7}, milliseconds(5000)));
+    EXPECT_TRUE(enough({.complete = 8}, milliseconds(1100)));
+    EXPECT_FALSE(enough({.silent = 1, .complete = 7}, milliseconds(1100)));
+    EXPECT_TRUE(enough({.silent = 1, .complete = 7}, milliseconds(2000)));
 }
 
 class Live : public testing::Test {
@@ -133,10 +153,18 @@ protected:
     // Ranks of this test's process that the reader sees; root sees those of others, too.
     std::size_t seen(LiveSockets& sockets) const {
         std::size_t ranks = 0;
-        for (const ObserveFile& file : sockets.records()) {
-            ranks += file.path == path_ ? 1 : 0;
+        for (const LiveRank& rank : sockets.ranks()) {
+            ranks += rank.record.path == path_ ? 1 : 0;
         }
         return ranks;
+    }
+    LiveRank own(const LiveSockets& sockets) const {
+        for (const LiveRank& rank : sockets.ranks()) {
+            if (rank.record.path == path_) {
+                return rank;
+            }
+        }
+        return {};
     }
     static void read(LiveSockets& sockets) {
         sockets.read(std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
@@ -164,6 +192,56 @@ TEST_F(Live, AViewerGetsASnapshotASecond) {
     EXPECT_NE(::access(path_.c_str(), F_OK), 0);
     read(sockets);
     EXPECT_EQ(seen(sockets), 0U);
+}
+
+TEST_F(Live, RatesAreThoseOfEachProcess) {
+    LiveSocket live;
+    live.open();
+    LiveSockets sockets(::geteuid());
+    read(sockets);
+    ASSERT_TRUE(live.wanted(1));
+    // A stopped process: its socket takes connections, and nothing comes.
+    const std::string other = folder_ + "/deft/1.sock";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, other.c_str(), sizeof(address.sun_path) - 1);
+    const UniqueFd stopped(::socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(::bind(stopped.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(::listen(stopped.get(), 1), 0);
+    live.give(snapshot_, 1);
+    read(sockets);
+    EXPECT_EQ(own(sockets).seconds, 0);
+    EXPECT_THAT(sockets.silent(), testing::Contains(other));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    ASSERT_TRUE(live.wanted(1 + LiveSocket::kEvery));
+    live.give(record(0, 7).dump() + "\n", 1 + LiveSocket::kEvery);
+    read(sockets);
+    EXPECT_EQ(own(sockets).record.links[0].bytes_sent, 7);
+    ASSERT_EQ(own(sockets).earlier.size(), 1U);
+    EXPECT_EQ(own(sockets).earlier[0].bytes_sent, 1);
+    EXPECT_GE(own(sockets).seconds, 0.6);
+    // Read right behind it: the distance of the two says nothing, that to the first does.
+    ASSERT_TRUE(live.wanted(1 + 2 * LiveSocket::kEvery));
+    live.give(record(0, 9).dump() + "\n", 1 + 2 * LiveSocket::kEvery);
+    read(sockets);
+    EXPECT_EQ(own(sockets).record.links[0].bytes_sent, 9);
+    EXPECT_EQ(own(sockets).earlier[0].bytes_sent, 1);
+    EXPECT_GE(own(sockets).seconds, 0.6);
+}
+
+TEST_F(Live, WhoLetsNobodyInIsNamed) {
+    LiveSocket live;
+    live.open();
+    LiveSockets first(::geteuid());
+    LiveSockets last(::geteuid());
+    read(first);
+    for (std::size_t i = 0; i <= LiveSocket::kMostViewers; ++i) {
+        LiveSockets more(::geteuid());
+        read(more);
+    }
+    read(last);
+    EXPECT_THAT(last.silent(), testing::Contains(path_));
+    EXPECT_THAT(last.problems(), testing::Not(testing::Contains(HasSubstr(path_))));
 }
 
 TEST_F(Live, ASlowViewerHoldsNobodyUp) {
