@@ -41,9 +41,10 @@ std::string one(const Timeline& timeline, double y, double longest) {
     const double scale = longest > 0 ? (picture::kLast - picture::kFirst) / longest : 0;
     std::string out = picture::text(
         y + 18,
-        fmt::format(
-            "{}: {:.3f} ms{}", timeline.title, timeline.length * 1e3,
-            timeline.iterations > 0 ? fmt::format(", {} iterations", timeline.iterations) : ""),
+        timeline.iterations > 0
+            ? fmt::format("{}: {:.3f} ms per iteration, {} shown", timeline.title,
+                          timeline.length * 1e3 / timeline.iterations, timeline.iterations)
+            : fmt::format("{}: {:.3f} ms", timeline.title, timeline.length * 1e3),
         "head");
     y += kHead;
     for (std::size_t r = 0; r <= timeline.links.size(); ++r) {

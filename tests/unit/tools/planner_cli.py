@@ -212,7 +212,9 @@ class PlannerCommands(unittest.TestCase):
         self.deft("plan", "--profile", "model:resnet50", "--links", "10GbE,10GbE-gloo", "--policy",
                   "deft", "--svg", "a.svg", "--trace", "a.json", "--out", "p.json",
                   "--save-profile", "profile.json")
-        xml.dom.minidom.parse(os.path.join(self.folder.name, "a.svg"))
+        drawn = xml.dom.minidom.parse(os.path.join(self.folder.name, "a.svg"))
+        [title] = [text.firstChild.data for text in drawn.getElementsByTagName("text")
+                   if text.getAttribute("class") == "head"]
         with open(os.path.join(self.folder.name, "a.json"), encoding="utf-8") as file:
             self.assertGreater(len(json.load(file)["traceEvents"]), 10)
         with open(os.path.join(self.folder.name, "p.json"), encoding="utf-8") as file:
@@ -221,6 +223,8 @@ class PlannerCommands(unittest.TestCase):
                                        "10GbE,10GbE-gloo", "--ranks", "16", "--policy", "deft",
                                        "--json"))
         self.assertEqual(printed["transfers"], plan["transfers"])
+        iteration = printed["predicted"]["iteration_s"] * 1e3
+        self.assertEqual(title, f"deft: {iteration:.3f} ms per iteration, 2 shown")
 
     def test_links_files(self):
         toml = self.file("l.toml", '[[links]]\nname = "a"\ngbit_per_s = 9.4\n')
