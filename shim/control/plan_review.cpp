@@ -214,7 +214,8 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
 void PlanReview::note_proposed(const Better& better) {
     selector_.set_reestimated(true);
     replaced_.reset();
-    if (better.under_old) {
+    // The operator's plan stays, however long it takes: the one before was it too, by a guess.
+    if (better.under_old && !Settings::process().forced_queues) {
         replaced_ = {follower_.in_force(), *better.under_old, better.plan.fingerprint()};
     }
 }
