@@ -19,6 +19,8 @@ import unittest
 FOLDER = pathlib.Path(sys.argv[1])
 FILES = [pathlib.Path(file).resolve() for file in sys.argv[2:]]
 LIBRARY, GUEST = (f"/deft/{file.name}" for file in FILES[:2])
+# python3-venv: the distribution's own pip, for the wheel of the suite `packages`.
+INCLUDED = "python3,python3-venv"
 SUITES = os.environ.get("ROOTS_TEST_SUITES", "bullseye").split()
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 
@@ -40,20 +42,21 @@ def why_not(suite):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         return "no mount namespaces here"
     root = FOLDER / suite
-    if (root / "complete").exists():
+    complete = root / "complete"
+    if complete.exists() and complete.read_text() == INCLUDED:
         return None
     shutil.rmtree(root, ignore_errors=True)
     FOLDER.mkdir(exist_ok=True)
     try:
-        made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3", suite, root,
-                               MIRROR],
+        made = subprocess.run(["debootstrap", "--variant=minbase", f"--include={INCLUDED}", suite,
+                               root, MIRROR],
                               capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:
         return f"debootstrap from {MIRROR} took longer than 10 minutes"
     if made.returncode != 0:
         last = (made.stdout + made.stderr).strip().splitlines()[-1]
         return f"debootstrap could not fetch {suite} from {MIRROR}: {last}"
-    (root / "complete").touch()
+    complete.write_text(INCLUDED)
     return None
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages in whole distributions: each is put in, used, run in a job of two hosts, and taken
-away; nothing is left. The wheel goes into a virtual environment, as distributions ask for, by this
-machine's pip.
+away; nothing is left. The wheel goes into a virtual environment, as distributions ask for, by the
+distribution's own pip.
 
 Roots are those that the suite `roots` has fetched, and those of PACKAGE_TEST_ROOTS=FOLDER:FOLDER.
 PACKAGE_TEST_TIMES=1 prints how long each step takes.
 """
-import importlib.util
 import io
 import json
 import os
@@ -171,30 +170,14 @@ class Image(Package):
 class Wheel(Package):
     folder = "/opt/venv"
     bin, lib = folder + "/bin", folder + "/lib"
-    # Debian 11's own Python has no distutils, which pip asks there unless it is told of sysconfig.
-    start = ("import runpy, sys, sysconfig; sysconfig._PIP_USE_SYSCONFIG = True; "
-             "sys.argv[0] = 'pip'; runpy.run_module('pip', run_name='__main__')")
-    pip = ("env", "PYTHONPATH=/opt/pip", folder + "/bin/python", "-c", start,
-           "--disable-pip-version-check", "--no-cache-dir")
+    pip = (folder + "/bin/python", "-m", "pip", "--disable-pip-version-check", "--no-cache-dir")
 
     def why_not(self, root):
-        if importlib.util.find_spec("pip") is None:
-            return "no pip here"
-        self.make(root)
-        result = root.run(*self.pip, "list")
-        root.must("rm", "-r", self.folder, "/opt/pip")
-        if result.returncode != 0:  # an old one on a new Python
-            return f"this machine's pip: {result.stderr.strip().splitlines()[-1]}"
-        return None
-
-    def make(self, root):
-        """Roots have no pip, and no network to fetch one."""
-        pip = pathlib.Path(importlib.util.find_spec("pip").origin).parent
-        shutil.copytree(pip, root.folder / "opt/pip/pip", dirs_exist_ok=True)
-        root.must("python3", "-m", "venv", "--without-pip", self.folder)
+        found = root.run("python3", "-c", "import ensurepip")
+        return None if found.returncode == 0 else "no python3-venv in this root"
 
     def put(self, root):
-        self.make(root)
+        root.must("python3", "-m", "venv", self.folder)
         wheel = the("*.whl")
         root.give(wheel, wheel.name)
         root.must(*self.pip, "install", "--no-index", "--force-reinstall", f"/{wheel.name}")
@@ -205,7 +188,7 @@ class Wheel(Package):
         left = [path for path in (root.folder / self.folder[1:]).rglob("*deft*")
                 if not path.is_dir()]
         root.test.assertEqual(left, [])
-        root.must("rm", "-r", self.folder, "/opt/pip")
+        root.must("rm", "-r", self.folder)
 
 
 @unittest.skipUnless(os.geteuid() == 0 and ROOTS, "not root, or no roots (suite roots)")
