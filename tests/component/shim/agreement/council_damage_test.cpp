@@ -2,6 +2,9 @@
 // Frames that arrive otherwise than they were sent: no two ranks may act on different proposals.
 #include <sys/socket.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/random.h"
 #include "tests/component/shim/agreement/council_scene.h"
 #include "tests/component/shim/agreement/raw_peer.h"
@@ -47,6 +50,41 @@ TEST_F(Leader, CommitsWhatAllHaveAlike) {
     EXPECT_TRUE(wire::decode(ear.next(wire::Type::Decision), word));
     EXPECT_TRUE(word.yes);
     EXPECT_EQ(word.digest, prepare.digest);
+}
+
+// Keeps the agreement thread in a callback.
+class Busy final : public Member {
+public:
+    Answer prepare(const Proposal& /*proposal*/) noexcept override { return Answer::Yes; }
+    void decided(std::uint64_t /*serial*/, bool /*commit*/) noexcept override {}
+    void heard(int /*rank*/, std::span<const std::byte> /*report*/) noexcept override {
+        inside = true;
+        while (!let_go) {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+    std::atomic<bool> inside{false};
+    std::atomic<bool> let_go{false};
+};
+
+// Its own hook goes on by the old plan, though all have said yes by then.
+TEST_F(Leader, CancelsWhatItsOwnHookHasGivenUp) {
+    Busy busy;
+    scene[0].detach(&scene.member(0));
+    scene[0].attach(&busy);
+    const wire::Prepare prepare = prepared();
+    std::vector<std::byte> both = frame(trailer, 1, wire::Type::Report, bytes("busy"));
+    const std::vector<std::byte> answer =
+        frame(trailer, 1, wire::Type::Answer, wire::encode(wire::Word{7, true, prepare.digest}));
+    both.insert(both.end(), answer.begin(), answer.end());
+    say(fd, both);  // read in one turn of the thread
+    ASSERT_TRUE(eventually([&] { return busy.inside.load(); }));
+    EXPECT_EQ(scene[0].wait_decision(7, Clock::now()), Decision::Lost);
+    busy.let_go = true;
+    wire::Word word;
+    EXPECT_TRUE(wire::decode(ear.next(wire::Type::Decision), word));
+    EXPECT_FALSE(word.yes);
+    scene[0].detach(&busy);
 }
 
 TEST_F(Leader, CancelsWhatAMemberReadOtherwise) {
