@@ -110,8 +110,8 @@ std::string worth_words(const ObservedPlan& plan) {
     const double progress = plan.progress.value_or(1);
     return updates > 0.999 && progress > 0.999
                ? ""
-               : fmt::format("; {:.3g} updates an iteration, worth {:.3g} without it", updates,
-                             progress);
+               : fmt::format("; {:.3g} update{} an iteration, worth {:.3g} of one without it",
+                             updates, updates == 1 ? "" : "s", progress);
 }
 
 // Whether a plan is in force, and if not, why not. `takes`: an iteration, measured since the plan

@@ -66,10 +66,11 @@ void add_plan(std::string& line, const PlanFacts& plan, double now_ms) {
     } else {
         add(line, "; plan '%s' in force", plan.policy.c_str());
     }
-    if (plan.updates < 1) {
+    const bool in_force = plan.state == "running";  // else they are of the plan proposed last
+    if (in_force && plan.updates < 1) {
         add(line, ", %.3g updates an iteration", plan.updates);
     }
-    if (plan.progress < 1) {
+    if (in_force && plan.progress < 1) {
         add(line, ", worth %.3g synchronous ones", plan.progress);
     }
     add_guard(line, plan);

@@ -32,6 +32,11 @@ TEST(HumanReport, TellsOfThePlanOfEachCommunicator) {
         plans_shown(json::array({running})),
         "plan       'deft' in force: measured 200.00 ms per iteration, predicted 40.50 ms per "
         "iteration, measured 61.25 ms without it\n");
+    json late = running;
+    late["updates_per_iteration"] = 1;
+    late["progress"] = 0.714;
+    EXPECT_THAT(plans_shown(json::array({late})),
+                HasSubstr("; 1 update an iteration, worth 0.714 of one without it"));
     json ended = running;
     ended["state"] = "forwarding";
     ended["reason"] = "the sums stopped\nfalling";

@@ -50,6 +50,8 @@ TEST(JobLine, SaysWhyThereWasNoPlan) {
     plan.state = "fallen";
     plan.reason = "";
     plan.guard_decisions = 2;
+    plan.updates = 0.5;  // of the one that was proposed last
+    plan.progress = 0.476;
     EXPECT_EQ(job_line(facts_with(plan), nullptr),
               "job of 4 ranks has ended: mode deft; a plan was in force and has ended, state "
               "fallen; guard: 2 decisions");
