@@ -42,8 +42,8 @@ std::string one(const Timeline& timeline, double y, double longest) {
     std::string out = picture::text(
         y + 18,
         timeline.iterations > 0
-            ? fmt::format("{}: {:.3f} ms per iteration, {} shown", timeline.title,
-                          timeline.length * 1e3 / timeline.iterations, timeline.iterations)
+            ? fmt::format("{}: {} iterations of {:.3f} ms", timeline.title, timeline.iterations,
+                          timeline.length * 1e3 / timeline.iterations)
             : fmt::format("{}: {:.3f} ms", timeline.title, timeline.length * 1e3),
         "head");
     y += kHead;

@@ -224,7 +224,7 @@ class PlannerCommands(unittest.TestCase):
                                        "--json"))
         self.assertEqual(printed["transfers"], plan["transfers"])
         iteration = printed["predicted"]["iteration_s"] * 1e3
-        self.assertEqual(title, f"deft: {iteration:.3f} ms per iteration, 2 shown")
+        self.assertEqual(title, f"deft: 2 iterations of {iteration:.3f} ms")
 
     def test_links_files(self):
         toml = self.file("l.toml", '[[links]]\nname = "a"\ngbit_per_s = 9.4\n')

@@ -347,7 +347,7 @@ TEST(Timelines, SvgAndTraceHoldEveryBar) {
     EXPECT_EQ(titles, timeline.bars.size() + 1);  // and the drawing's own
     EXPECT_NE(svg.find("a&lt;b&gt;&amp;&quot;c"), std::string::npos);
     for (const char* part : {"width=\"100%\"", "prefers-color-scheme:dark", ">forward<",
-                             ">backward<", ">time, ms<", " per iteration, 2 shown<"}) {
+                             ">backward<", ">time, ms<", ": 2 iterations of "}) {
         EXPECT_NE(svg.find(part), std::string::npos) << part;
     }
     const json events = chrome_trace({timeline})["traceEvents"];
