@@ -102,6 +102,7 @@ class AllLayers:
 
     def __init__(self):
         self.sums = []
+        self._coming = []          # of a backward that is running: nobody else may wait for them
         self._by_parameter = {}    # {id: Sum}
         self._lock = threading.RLock()
         self._here = ()            # Layers of which nothing was waited for too early
@@ -131,7 +132,7 @@ class AllLayers:
         if layout is None:
             return False
         with self._lock:
-            self.sums.append(Sum(state.layers, layout, work, left))
+            self._coming.append(Sum(state.layers, layout, work, left))
         return True
 
     def backward_begins(self):
@@ -140,11 +141,13 @@ class AllLayers:
 
     def backward_ends(self, failed):
         """Here DistributedDataParallel has gone on as if the sums were there."""
+        with self._lock:
+            for one in self._coming:
+                one.failed = failed
+            self.sums, self._coming = self.sums + self._coming, []
         if not self.sums:
             return
-        for one in self.sums:
-            one.failed = failed
-        if failed or not self._hold():
+        if failed or self.stopped or not self._hold():
             self.settle()
 
     @guarded
@@ -296,6 +299,14 @@ class AllLayers:
             while self.sums:
                 self.finish(self.sums[0])
 
+    def begin_in_child(self):
+        """It has no communicator, and no thread that would let go of a lock."""
+        self._lock = threading.RLock()
+        for one in self.sums:
+            one.release()
+        self.sums, self._coming, self._by_parameter, self._here = [], [], {}, ()
+        self._first_use.end()
+
     def stop(self, why):
         """For good, in this process."""
         self.stopped = self.stopped or why
@@ -305,4 +316,4 @@ class AllLayers:
 layers = AllLayers()
 pending.users = layers
 # A child has no communicator, so it cannot wait for a sum.
-os.register_at_fork(before=layers.settle)
+os.register_at_fork(before=layers.settle, after_in_child=layers.begin_in_child)
