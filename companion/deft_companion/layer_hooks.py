@@ -6,6 +6,7 @@ import atexit
 import functools
 import inspect
 
+from . import say
 from .layers import layers
 from .library import library, where
 from .pending import pending_among
@@ -35,6 +36,15 @@ def _wrap(owner, name, act):
 
 def _settle(function, arguments, named):
     layers.settle(where)
+    return function(*arguments, **named)
+
+
+def _settle_at_end(function, arguments, named):
+    """Of a process group, which ends whatever has become of its sums."""
+    try:
+        layers.settle(where)
+    except Exception as error:
+        say(f"the latest step was not made as a whole before destroy_process_group(): {error}")
     return function(*arguments, **named)
 
 
@@ -101,7 +111,7 @@ def watch(module):
     else:
         for name in _COLLECTIVES:
             _wrap(module, name, _settle_if_used)
-        _wrap(module, "destroy_process_group", _settle)
+        _wrap(module, "destroy_process_group", _settle_at_end)
 
 
 @atexit.register

@@ -78,13 +78,21 @@ class Sum:
         for tensor in (*self.layout.parameters, *(self.gradients or ())):
             classes().release(tensor)
 
+    def wait(self):
+        self.work.wait()
+        if self.left is not None:
+            self.left.wait(broken_off=self.failed)
+
+    def let_go(self):
+        """It is waited for, so that nobody writes there any more, and nothing is made of it."""
+        with plain(self.layout.device, self.stream):
+            self.wait()
+
     def finish(self):
         """The sum is waited for, and the step is made if it was asked for. What fails is the job's:
         the sum, or the optimizer."""
         with plain(self.layout.device, self.stream):
-            self.work.wait()
-            if self.left is not None:
-                self.left.wait(broken_off=self.failed)
+            self.wait()
             if self.gradients is None and not self.failed:
                 self.find_gradients()
             for gradient, view in zip(self.gradients or (), self.layout.views):
@@ -108,6 +116,7 @@ class AllLayers:
         self._here = ()            # Layers of which nothing was waited for too early
         self._thread = threading.local()   # clearing: how this thread clears gradients now
         self._first_use = FirstUse(self)
+        self._untold = None        # an error that nobody could be told of
         self.stopped = ""          # why nothing is put off any more
         self.forwards = 0          # iterations whose sums were waited for in the next forward pass
 
@@ -136,6 +145,9 @@ class AllLayers:
         return True
 
     def backward_begins(self):
+        error, self._untold = self._untold, None
+        if error is not None:
+            raise error
         self.settle()
         self._first_use.end()   # what could not go from inside of an operator
 
@@ -268,17 +280,27 @@ class AllLayers:
     # The end.
 
     def finish(self, one):
+        """What fails is told once: there is no whole update any more, so the others are let go."""
         with self._lock:
             if one not in self.sums:
                 return
-            self.sums.remove(one)
-            one.release()
-            for parameter in one.layout.parameters:
-                self._by_parameter.pop(id(parameter), None)
-            if not self.sums:
-                self._end()
-            with self._finishing():
-                one.finish()
+            try:
+                self._end_one(one, one.finish)
+            except Exception:
+                for other in list(self.sums):
+                    with contextlib.suppress(Exception):
+                        self._end_one(other, other.let_go)
+                raise
+
+    def _end_one(self, one, act):
+        self.sums.remove(one)
+        one.release()
+        for parameter in one.layout.parameters:
+            self._by_parameter.pop(id(parameter), None)
+        if not self.sums:
+            self._end()
+        with self._finishing():
+            act()
 
     def _end(self):
         """Nothing is under way any more."""
@@ -299,12 +321,20 @@ class AllLayers:
             while self.sums:
                 self.finish(self.sums[0])
 
+    def settle_for_fork(self):
+        """Python drops what is raised here, so the next backward tells it."""
+        try:
+            self.settle()
+        except Exception as error:
+            self._untold = error
+
     def begin_in_child(self):
         """It has no communicator, and no thread that would let go of a lock."""
         self._lock = threading.RLock()
         for one in self.sums:
             one.release()
         self.sums, self._coming, self._by_parameter, self._here = [], [], {}, ()
+        self._untold = None
         self._first_use.end()
 
     def stop(self, why):
@@ -316,4 +346,4 @@ class AllLayers:
 layers = AllLayers()
 pending.users = layers
 # A child has no communicator, so it cannot wait for a sum.
-os.register_at_fork(before=layers.settle, after_in_child=layers.begin_in_child)
+os.register_at_fork(before=layers.settle_for_fork, after_in_child=layers.begin_in_child)
