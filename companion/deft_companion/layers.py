@@ -149,7 +149,7 @@ class AllLayers:
         if error is not None:
             raise error
         self.settle()
-        self._first_use.end()   # what could not go from inside of an operator
+        self._first_use.drop()   # what could not go from inside of an operator
 
     def backward_ends(self, failed):
         """Here DistributedDataParallel has gone on as if the sums were there."""
@@ -335,7 +335,7 @@ class AllLayers:
             one.release()
         self.sums, self._coming, self._by_parameter, self._here = [], [], {}, ()
         self._untold = None
-        self._first_use.end()
+        self._first_use.drop()
 
     def stop(self, why):
         """For good, in this process."""
