@@ -60,6 +60,8 @@ class FirstUse:
         used = [one for one in module._parameters.values() if type(one) is kind]
         if used:
             self._layers.are_used(used)
+        else:
+            self._layers.await_others()
         if self.forward is not None and self._of_steps is not None:
             self._follow()
 

@@ -28,7 +28,7 @@ def _wrap(owner, name, act):
 
     @functools.wraps(function)
     def heard(*arguments, **named):
-        if not layers.sums or layers.finishing:
+        if not layers.under_way or layers.finishing:
             return function(*arguments, **named)
         return act(function, arguments, named)
     setattr(owner, name, heard)
@@ -51,6 +51,7 @@ def _settle_at_end(function, arguments, named):
 def _settle_if_used(function, arguments, named):
     if pending_among((list(arguments), named)):
         layers.settle(where)
+    layers.await_others()
     return function(*arguments, **named)
 
 
@@ -76,7 +77,7 @@ def _stops(owner, name, why):
 
 
 def _state_of(optimizer):
-    if layers.sums and layers.concern(optimizer):
+    if layers.under_way and layers.concern(optimizer):
         layers.settle(where)
     try:
         return vars(optimizer)["state"]

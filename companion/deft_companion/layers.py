@@ -113,6 +113,7 @@ class AllLayers:
         self._coming = []          # of a backward that is running: nobody else may wait for them
         self._by_parameter = {}    # {id: Sum}
         self._lock = threading.RLock()
+        self._finisher = None      # the thread that finishes a bucket, whose class is PyTorch's
         self._here = ()            # Layers of which nothing was waited for too early
         self._thread = threading.local()   # clearing: how this thread clears gradients now
         self._first_use = FirstUse(self)
@@ -188,6 +189,7 @@ class AllLayers:
 
     def put_off(self, optimizer, make, arguments, named):
         """Whether its step is made here."""
+        self.await_others()
         if not self.sums:
             return False
         with self._lock:
@@ -243,6 +245,7 @@ class AllLayers:
 
     def concern(self, optimizer):
         """Something of its is under way."""
+        self.await_others()
         return not self.finishing and any(one.layers.module.owner() is optimizer
                                           for one in self.sums)
 
@@ -269,6 +272,7 @@ class AllLayers:
 
     def clear(self, to_none, function, arguments, named):
         """zero_grad(): behind a step that was put off it is done behind that too."""
+        self.await_others()
         if any(one.step is None for one in self.sums):
             self.settle(where)
         self._thread.clearing = TO_NONE if to_none else TO_ZERO
@@ -293,14 +297,29 @@ class AllLayers:
                 raise
 
     def _end_one(self, one, act):
-        self.sums.remove(one)
-        one.release()
-        for parameter in one.layout.parameters:
-            self._by_parameter.pop(id(parameter), None)
-        if not self.sums:
-            self._end()
-        with self._finishing():
-            act()
+        before, self._finisher = self._finisher, threading.get_ident()
+        try:
+            self.sums.remove(one)
+            one.release()
+            for parameter in one.layout.parameters:
+                self._by_parameter.pop(id(parameter), None)
+            with self._finishing():
+                act()
+        finally:
+            self._finisher = before
+            if not self.sums:
+                self._end()
+
+    @property
+    def under_way(self):
+        """Something is, in this thread or in another one."""
+        return bool(self.sums) or self._finisher not in (None, threading.get_ident())
+
+    def await_others(self):
+        """What another thread finishes asks nobody any more, and is not there yet."""
+        if self._finisher not in (None, threading.get_ident()):
+            with self._lock:
+                pass
 
     def _end(self):
         """Nothing is under way any more."""
@@ -311,7 +330,7 @@ class AllLayers:
 
     def settle(self, find_where=None):
         """Everything is waited for. `find_where` says where that was not foreseen."""
-        if not self.sums:
+        if not self.under_way:
             return
         with self._lock:
             if find_where is not None:
@@ -330,7 +349,7 @@ class AllLayers:
 
     def begin_in_child(self):
         """It has no communicator, and no thread that would let go of a lock."""
-        self._lock = threading.RLock()
+        self._lock, self._finisher = threading.RLock(), None
         for one in self.sums:
             one.release()
         self.sums, self._coming, self._by_parameter, self._here = [], [], {}, ()
