@@ -9,7 +9,7 @@ import inspect
 from . import say
 from .layers import layers
 from .library import library, where
-from .pending import pending_among
+from .pending import pending_among, use
 
 # They hand tensors to C++ that nobody asks.
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all",
@@ -53,6 +53,28 @@ def _settle_if_used(function, arguments, named):
         layers.settle(where)
     layers.await_others()
     return function(*arguments, **named)
+
+
+def _use_if_pending(values):
+    if pending_among(values):
+        use(values)
+
+
+def _uses(function, arguments, named):
+    _use_if_pending((list(arguments), named))
+    return function(*arguments, **named)
+
+
+def _hear_functions(owner):
+    """autograd.Function, whose forward may be an extension's."""
+    apply = inspect.getattr_static(owner, "apply")
+
+    @functools.wraps(owner.apply)
+    def heard(cls, *arguments, **named):
+        if layers.under_way and not layers.finishing:
+            _use_if_pending((list(arguments), named))
+        return apply.__get__(None, cls)(*arguments, **named)
+    owner.apply = classmethod(heard)
 
 
 def _clears(function):
@@ -104,6 +126,10 @@ def watch(module):
         owner.state = property(_state_of, _set_state, _delete_state)
     elif module.__name__ == "torch.nn.modules.module":
         _wrap(module.Module, "zero_grad", _clears(module.Module.zero_grad))
+    elif module.__name__ == "torch.autograd.function":
+        _hear_functions(module.Function)
+    elif module.__name__ == "torch._functorch.eager_transforms":
+        _wrap(module, "_wrap_all_tensors", _uses)
     elif module.__name__ == "torch.cuda.graphs":
         _stops(module.CUDAGraph, "capture_begin", "the job captures a CUDA graph")
     elif module.__name__ == "torch._dynamo.eval_frame":
