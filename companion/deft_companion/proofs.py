@@ -402,9 +402,10 @@ class Proofs:
         if not module.all_sets and not module.expected:
             return False
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        ids = frozenset(id(parameter) for parameter in own if parameter.requires_grad)
-        if not ids & module.ids:
+        # By their ids first: nothing is asked of another module's, whose sum may be under way.
+        if module.ids.isdisjoint(map(id, own)):
             return False
+        ids = frozenset(id(parameter) for parameter in own if parameter.requires_grad)
         module.owner = weakref.ref(optimizer)
         module.groups = _groups(optimizer)
         self._check_owner(optimizer, module, ids)
