@@ -25,14 +25,17 @@ class Buckets:
     def __init__(self, ddp, module):
         self.ddp = weakref.ref(ddp)
         self.module = module
-        self.group = ddp.process_group
-        # As DDP's reducer has it where no hook is registered.
-        self.scale = 1.0 / ddp.process_group.size()
+        self.take_group(ddp.process_group)
         self.jobs = None    # hook and state that the job has registered later: they count
         # Layers; null: its layers have never waited for themselves. Once they have, sums are taken
         # (left_sums.py).
         self.layers = None
         self.together = left_sums.Together()
+
+    def take_group(self, group):
+        self.group = group
+        # As DDP's reducer has it where no hook is registered.
+        self.scale = 1.0 / group.size()
 
 
 def _first(future):
@@ -71,11 +74,21 @@ def _mark(state, buffer, bucket):
         module.sum_comes(place, last)
 
 
+@guarded
+def _refuse_other_group(state):
+    state.module.refuse("its process group is another one from now on")
+
+
 def _sum(state, bucket):
     """The communication hook."""
     if state.jobs is not None:
         hook, its_state = state.jobs
         return hook(its_state, bucket)
+    ddp = state.ddp()
+    if ddp is not None and ddp.process_group is not state.group:
+        # _update_process_group(): the reducer has it too, and its scale.
+        state.take_group(ddp.process_group)
+        _refuse_other_group(state)
     buffer = bucket.buffer()
     buffer.mul_(state.scale)
     steps = state.module.steps

@@ -18,6 +18,9 @@ class _Parameters:
     of an iteration, and what it says is looked at again."""
 
     def __init__(self):
+        self.forget()
+
+    def forget(self):
         self._optimizers, self._found, self._by_size = 0, {}, {}
 
     def _update(self):
@@ -43,7 +46,7 @@ class _Parameters:
                        (reference() for reference in self._by_size.get(tensor.numel(), ())))
 
 
-_parameters = _Parameters()
+parameters = _Parameters()
 
 
 def _sums_apart(module):
@@ -80,9 +83,9 @@ def _other_kind(tensor):
     """Of a sum that is no gradient as a backward has left it. One rank alone may put something in
     the place of a gradient (a batch without a finite loss): that is held back there too, so that
     all ranks end a plan together."""
-    if _parameters.at(tensor.data_ptr()):
+    if parameters.at(tensor.data_ptr()):
         return kinds.PARAMETERS
-    if proofs.held or _parameters.have_gradient(tensor):
+    if proofs.held or parameters.have_gradient(tensor):
         return kinds.HELD_BACK
     return kinds.FORWARD
 

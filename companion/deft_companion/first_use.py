@@ -8,6 +8,7 @@ from .modes import Mode, address, addresses_in
 from .pending import classes
 from .proofs import looked_at
 from .reads import allowed
+from .surroundings import stream_of
 
 
 class FirstUse:
@@ -16,6 +17,9 @@ class FirstUse:
     def __init__(self, layers):
         self._layers = layers
         self.forward = None      # the DistributedDataParallel that runs forward; null: none does
+        self._device = self._of_steps = None   # of these steps
+        self._begun = None       # the stream that its forward pass began on; null: there are others
+        self._modules = ()       # of these
         self._hooks = ()
         self._aliases = Aliases(layers)
 
@@ -24,11 +28,18 @@ class FirstUse:
         if not self._hooks:
             self._hooks = (module.register_module_forward_pre_hook(self._begins),
                            module.register_module_forward_hook(self._ends))
+        self._modules = [layers.module for layers in all_layers]
         if any(looked_at(layers.iterations) for layers in all_layers):
             self._aliases.begin(self._layers.sums)
 
     def end(self):
         """Nothing is under way any more."""
+        self._aliases.end()
+        if self.forward is None or self._of_steps is None:
+            self.drop()
+
+    def drop(self):
+        """Nor is anything looked at in what is left of the forward pass."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self.forward = (), None
@@ -39,6 +50,7 @@ class FirstUse:
         if self.forward is None:
             if self._is_foreseen(module):
                 self.forward = module
+                self._note_streams()
             elif not self._contains(module) and _has_pending(module):
                 self._layers.settle(where)
         elif not sys.modules["torch"].is_grad_enabled() and _has_pending(module):
@@ -48,10 +60,31 @@ class FirstUse:
         used = [one for one in module._parameters.values() if type(one) is kind]
         if used:
             self._layers.are_used(used)
+        else:
+            self._layers.await_others()
+        if self.forward is not None and self._of_steps is not None:
+            self._follow()
 
     def _ends(self, module, _inputs, _outputs):
         if module is self.forward:
             self._layers.settle()
+            self.drop()
+
+    def _note_streams(self):
+        first = self._layers.sums[0]
+        self._device, self._of_steps = first.layout.device, first.stream
+        self._begun = stream_of(self._device)
+
+    def _follow(self):
+        """A step is made on the stream of backward when the first module with its parameters runs.
+        What runs on another stream may have waited for that one before."""
+        now = stream_of(self._device)
+        if now != self._begun:
+            self._begun = None
+            for module in self._modules:
+                module.refuse(f"its forward pass runs on several streams{where()}")
+            if now != self._of_steps:
+                now.wait_stream(self._of_steps)
 
     def _is_foreseen(self, module):
         return (_trains(module) and

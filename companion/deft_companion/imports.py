@@ -11,6 +11,9 @@ from .library import guarded
 # Which modules of this package look at which of torch's.
 _WATCHED = {
     "torch.autograd": ("backward",),
+    "torch.autograd.function": ("layer_hooks",),
+    "torch._functorch.eager_transforms": ("layer_hooks",),
+    "torch.utils": ("swapped",),
     "torch.nn.modules.module": ("layer_hooks",),
     "torch.optim.optimizer": ("optimizers", "layer_hooks"),
     "torch.nn.utils.clip_grad": ("clipping",),

@@ -6,9 +6,10 @@ import atexit
 import functools
 import inspect
 
+from . import say
 from .layers import layers
 from .library import library, where
-from .pending import pending_among
+from .pending import pending_among, use
 
 # They hand tensors to C++ that nobody asks.
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all",
@@ -27,7 +28,7 @@ def _wrap(owner, name, act):
 
     @functools.wraps(function)
     def heard(*arguments, **named):
-        if not layers.sums or layers.finishing:
+        if not layers.under_way or layers.finishing:
             return function(*arguments, **named)
         return act(function, arguments, named)
     setattr(owner, name, heard)
@@ -38,10 +39,42 @@ def _settle(function, arguments, named):
     return function(*arguments, **named)
 
 
+def _settle_at_end(function, arguments, named):
+    """Of a process group, which ends whatever has become of its sums."""
+    try:
+        layers.settle(where)
+    except Exception as error:
+        say(f"the latest step was not made as a whole before destroy_process_group(): {error}")
+    return function(*arguments, **named)
+
+
 def _settle_if_used(function, arguments, named):
     if pending_among((list(arguments), named)):
         layers.settle(where)
+    layers.await_others()
     return function(*arguments, **named)
+
+
+def _use_if_pending(values):
+    if pending_among(values):
+        use(values)
+
+
+def _uses(function, arguments, named):
+    _use_if_pending((list(arguments), named))
+    return function(*arguments, **named)
+
+
+def _hear_functions(owner):
+    """autograd.Function, whose forward may be an extension's."""
+    apply = inspect.getattr_static(owner, "apply")
+
+    @functools.wraps(owner.apply)
+    def heard(cls, *arguments, **named):
+        if layers.under_way and not layers.finishing:
+            _use_if_pending((list(arguments), named))
+        return apply.__get__(None, cls)(*arguments, **named)
+    owner.apply = classmethod(heard)
 
 
 def _clears(function):
@@ -66,7 +99,7 @@ def _stops(owner, name, why):
 
 
 def _state_of(optimizer):
-    if layers.sums and layers.concern(optimizer):
+    if layers.under_way and layers.concern(optimizer):
         layers.settle(where)
     try:
         return vars(optimizer)["state"]
@@ -93,6 +126,10 @@ def watch(module):
         owner.state = property(_state_of, _set_state, _delete_state)
     elif module.__name__ == "torch.nn.modules.module":
         _wrap(module.Module, "zero_grad", _clears(module.Module.zero_grad))
+    elif module.__name__ == "torch.autograd.function":
+        _hear_functions(module.Function)
+    elif module.__name__ == "torch._functorch.eager_transforms":
+        _wrap(module, "_wrap_all_tensors", _uses)
     elif module.__name__ == "torch.cuda.graphs":
         _stops(module.CUDAGraph, "capture_begin", "the job captures a CUDA graph")
     elif module.__name__ == "torch._dynamo.eval_frame":
@@ -101,7 +138,7 @@ def watch(module):
     else:
         for name in _COLLECTIVES:
             _wrap(module, name, _settle_if_used)
-        _wrap(module, "destroy_process_group", _settle)
+        _wrap(module, "destroy_process_group", _settle_at_end)
 
 
 @atexit.register

@@ -78,13 +78,21 @@ class Sum:
         for tensor in (*self.layout.parameters, *(self.gradients or ())):
             classes().release(tensor)
 
+    def wait(self):
+        self.work.wait()
+        if self.left is not None:
+            self.left.wait(broken_off=self.failed)
+
+    def let_go(self):
+        """It is waited for, so that nobody writes there any more, and nothing is made of it."""
+        with plain(self.layout.device, self.stream):
+            self.wait()
+
     def finish(self):
         """The sum is waited for, and the step is made if it was asked for. What fails is the job's:
         the sum, or the optimizer."""
         with plain(self.layout.device, self.stream):
-            self.work.wait()
-            if self.left is not None:
-                self.left.wait(broken_off=self.failed)
+            self.wait()
             if self.gradients is None and not self.failed:
                 self.find_gradients()
             for gradient, view in zip(self.gradients or (), self.layout.views):
@@ -102,11 +110,14 @@ class AllLayers:
 
     def __init__(self):
         self.sums = []
+        self._coming = []          # of a backward that is running: nobody else may wait for them
         self._by_parameter = {}    # {id: Sum}
         self._lock = threading.RLock()
+        self._finisher = None      # the thread that finishes a bucket, whose class is PyTorch's
         self._here = ()            # Layers of which nothing was waited for too early
         self._thread = threading.local()   # clearing: how this thread clears gradients now
         self._first_use = FirstUse(self)
+        self._untold = None        # an error that nobody could be told of
         self.stopped = ""          # why nothing is put off any more
         self.forwards = 0          # iterations whose sums were waited for in the next forward pass
 
@@ -131,20 +142,25 @@ class AllLayers:
         if layout is None:
             return False
         with self._lock:
-            self.sums.append(Sum(state.layers, layout, work, left))
+            self._coming.append(Sum(state.layers, layout, work, left))
         return True
 
     def backward_begins(self):
+        error, self._untold = self._untold, None
+        if error is not None:
+            raise error
         self.settle()
-        self._first_use.end()   # what could not go from inside of an operator
+        self._first_use.drop()   # what could not go from inside of an operator
 
     def backward_ends(self, failed):
         """Here DistributedDataParallel has gone on as if the sums were there."""
+        with self._lock:
+            for one in self._coming:
+                one.failed = failed
+            self.sums, self._coming = self.sums + self._coming, []
         if not self.sums:
             return
-        for one in self.sums:
-            one.failed = failed
-        if failed or not self._hold():
+        if failed or self.stopped or not self._hold():
             self.settle()
 
     @guarded
@@ -173,6 +189,7 @@ class AllLayers:
 
     def put_off(self, optimizer, make, arguments, named):
         """Whether its step is made here."""
+        self.await_others()
         if not self.sums:
             return False
         with self._lock:
@@ -228,6 +245,7 @@ class AllLayers:
 
     def concern(self, optimizer):
         """Something of its is under way."""
+        self.await_others()
         return not self.finishing and any(one.layers.module.owner() is optimizer
                                           for one in self.sums)
 
@@ -254,6 +272,7 @@ class AllLayers:
 
     def clear(self, to_none, function, arguments, named):
         """zero_grad(): behind a step that was put off it is done behind that too."""
+        self.await_others()
         if any(one.step is None for one in self.sums):
             self.settle(where)
         self._thread.clearing = TO_NONE if to_none else TO_ZERO
@@ -265,17 +284,42 @@ class AllLayers:
     # The end.
 
     def finish(self, one):
+        """What fails is told once: there is no whole update any more, so the others are let go."""
         with self._lock:
             if one not in self.sums:
                 return
+            try:
+                self._end_one(one, one.finish)
+            except Exception:
+                for other in list(self.sums):
+                    with contextlib.suppress(Exception):
+                        self._end_one(other, other.let_go)
+                raise
+
+    def _end_one(self, one, act):
+        before, self._finisher = self._finisher, threading.get_ident()
+        try:
             self.sums.remove(one)
             one.release()
             for parameter in one.layout.parameters:
                 self._by_parameter.pop(id(parameter), None)
+            with self._finishing():
+                act()
+        finally:
+            self._finisher = before
             if not self.sums:
                 self._end()
-            with self._finishing():
-                one.finish()
+
+    @property
+    def under_way(self):
+        """Something is, in this thread or in another one."""
+        return bool(self.sums) or self._finisher not in (None, threading.get_ident())
+
+    def await_others(self):
+        """What another thread finishes asks nobody any more, and is not there yet."""
+        if self._finisher not in (None, threading.get_ident()):
+            with self._lock:
+                pass
 
     def _end(self):
         """Nothing is under way any more."""
@@ -286,7 +330,7 @@ class AllLayers:
 
     def settle(self, find_where=None):
         """Everything is waited for. `find_where` says where that was not foreseen."""
-        if not self.sums:
+        if not self.under_way:
             return
         with self._lock:
             if find_where is not None:
@@ -295,6 +339,22 @@ class AllLayers:
                     one.layers.early_at = at
             while self.sums:
                 self.finish(self.sums[0])
+
+    def settle_for_fork(self):
+        """Python drops what is raised here, so the next backward tells it."""
+        try:
+            self.settle()
+        except Exception as error:
+            self._untold = error
+
+    def begin_in_child(self):
+        """It has no communicator, and no thread that would let go of a lock."""
+        self._lock, self._finisher = threading.RLock(), None
+        for one in self.sums:
+            one.release()
+        self.sums, self._coming, self._by_parameter, self._here = [], [], {}, ()
+        self._untold = None
+        self._first_use.drop()
 
     def stop(self, why):
         """For good, in this process."""
@@ -305,4 +365,4 @@ class AllLayers:
 layers = AllLayers()
 pending.users = layers
 # A child has no communicator, so it cannot wait for a sum.
-os.register_at_fork(before=layers.settle)
+os.register_at_fork(before=layers.settle_for_fork, after_in_child=layers.begin_in_child)

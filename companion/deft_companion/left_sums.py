@@ -16,11 +16,17 @@ class Lost(RuntimeError):
     """The sum will not come."""
 
 
+# {address: buffer}: of sums that have yet to come. Of an iteration that was broken off they may
+# come when its plan ends, so its buffers stay for good.
+_kept = {}
+
+
 class LeftSum:
     """Of one bucket."""
 
     def __init__(self, handle, buffer):
         self._handle, self._buffer = handle, buffer
+        _kept[buffer.data_ptr()] = buffer
 
     def wait(self, broken_off=False):
         """The current stream waits for it, or this thread where there is none. `broken_off`: this
@@ -31,6 +37,8 @@ class LeftSum:
         stream = stream_of(self._buffer.device)
         result = library().wait_sum(handle, stream.cuda_stream if stream else None,
                                     0 if stream else 1)
+        if result <= 0:
+            _kept.pop(self._buffer.data_ptr(), None)
         if result < 0 or (result > 0 and not broken_off):
             raise Lost("deft: the sum of a bucket of gradients will not come: its plan, or a rank, "
                        "has failed")

@@ -38,15 +38,15 @@ class Classes:
                             lambda self: users.gradient_is_set(self, None))
 
             def __deepcopy__(self, memo):
-                _use((self,))
+                use((self,))
                 return self.__deepcopy__(memo)
 
             def __reduce_ex__(self, protocol):
-                _use((self,))
+                use((self,))
                 return self.__reduce_ex__(protocol)
 
             def __repr__(self, **named):
-                _use((self,))
+                use((self,))
                 return self.__repr__(**named)
 
         class PendingGradient(torch.Tensor):
@@ -84,7 +84,7 @@ def pending_among(values):
     return [value for value in tree_flatten(values)[0] if type(value) in plain]
 
 
-def _use(values):
+def use(values):
     """Afterwards none of them is pending, whatever has become of its sum."""
     found = pending_among(values)
     users.are_used(found)
@@ -94,7 +94,7 @@ def _use(values):
 
 
 def _go_on(function, arguments, named):
-    if _use((list(arguments), named)):
+    if use((list(arguments), named)):
         return function(*arguments, **named)
     with sys.modules["torch"]._C.DisableTorchFunction():   # it is where nobody finds it
         return function(*arguments, **named)

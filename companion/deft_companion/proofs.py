@@ -122,6 +122,15 @@ class Module:
         self.state = [(ref, _state(ref())) for ref in refs]
         self.values = _first_elements(self.live()) if wholly else None
 
+    def exists(self):
+        """It may have more sums."""
+        return bool(self.live())
+
+    def let_go(self):
+        """Of its parameters, for good."""
+        self.refuse("a parameter is swapped for another tensor (torch.utils.swap_tensors)")
+        self.parameters = []
+
     def forget_state(self):
         """Nothing more is asked of it, and nothing of it is kept."""
         self.state, self.values, self.steps = [], None, None
@@ -200,6 +209,13 @@ class ByHand(Module):
         return (self.iterations == 0 or
                 self.changes.setdefault((id(parameter), behind), changes) == changes)
 
+    def exists(self):
+        return self.optimizer() is not None
+
+    def let_go(self):
+        super().let_go()
+        self.summed.clear()
+
     def check_scales(self):
         """A gradient may be divided by the number of ranks alone. Any other number may be one that
         happens not to have changed yet (clipping by hand)."""
@@ -228,8 +244,15 @@ class Proofs:
     # Modules.
 
     def add(self, module):
-        self.modules = [known for known in self.modules if known.live()]
+        self.modules = [known for known in self.modules if known.exists()]
         self.modules.append(module)
+
+    def let_go(self, ids):
+        """Of the parameters of these modules."""
+        self.gradients.forget()
+        for module in self.modules:
+            if module.ids & ids:
+                module.let_go()
 
     def add_optimizer(self, optimizer):
         self.optimizers.add(optimizer)
@@ -379,9 +402,10 @@ class Proofs:
         if not module.all_sets and not module.expected:
             return False
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        ids = frozenset(id(parameter) for parameter in own if parameter.requires_grad)
-        if not ids & module.ids:
+        # By their ids first: nothing is asked of another module's, whose sum may be under way.
+        if module.ids.isdisjoint(map(id, own)):
             return False
+        ids = frozenset(id(parameter) for parameter in own if parameter.requires_grad)
         module.owner = weakref.ref(optimizer)
         module.groups = _groups(optimizer)
         self._check_owner(optimizer, module, ids)

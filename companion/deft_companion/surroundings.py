@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a step that was put off runs in: as where the job has asked for it, and not as where it is
-caught up (a forward pass under autocast, an evaluation in inference mode, a job's own mode)."""
+caught up (a forward pass under autocast or inside of torch.func's transforms, an evaluation in
+inference mode, a job's own mode)."""
 
 import contextlib
 import sys
@@ -49,12 +50,28 @@ def _without_dispatch_modes():
         del held
 
 
+def _transform():
+    """The innermost of torch.func that this thread is in; None: it is in none."""
+    transforms = getattr(sys.modules["torch"]._C, "_functorch", None)
+    innermost = getattr(transforms, "peek_interpreter_stack", None)   # since PyTorch 2
+    return innermost() if innermost is not None else None
+
+
+def _leave_transforms(stack):
+    """An operator inside of one is the transform's: it differentiates what has its level, and lets
+    nothing else be changed in place."""
+    while _transform() is not None:
+        transforms = sys.modules["torch._functorch.pyfunctorch"]
+        stack.enter_context(transforms.temporarily_pop_interpreter_stack())
+
+
 @contextlib.contextmanager
 def plain(device, stream):
     """Nobody's modes, on the stream of the step. What comes afterwards waits for it."""
     torch = sys.modules["torch"]
     now = stream_of(device)
     with contextlib.ExitStack() as stack:
+        _leave_transforms(stack)
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         for kind in {"cpu", device.type}:

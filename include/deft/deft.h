@@ -140,9 +140,9 @@ deft_sum_t* deft_take_sum(void);
 
 /* The stream (CUstream) waits for the sum; or, where `host` is not 0, this thread does, until the
  * sum is there or its communicator is aborted. 0, or what is not waited for: 1: later sums of the
- * iteration are sent before it, and have not been called for (an iteration that was broken off);
- * -1: it will not come, because its plan has failed or its communicator has ended. The sum is the
- * library's again. Any thread. */
+ * iteration are sent before it, and have not been called for (an iteration that was broken off):
+ * its buffer must stay for good, because the plan's end sends it; -1: it will not come, because its
+ * plan has failed or its communicator has ended. The sum is the library's again. Any thread. */
 int deft_wait_sum(deft_sum_t* sum, void* stream, int host);
 
 /* Nothing of the module is proven from here on, and why, for people: "a gradient is read between

@@ -52,6 +52,7 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     }
     executor::Executor* active = over ? nullptr : active_.load(std::memory_order_seq_cst);
     if (active != nullptr && !grouped) {
+        leave_for_group();  // one that NCCL has refused
         active = renew(active, ordinal);
     }
     if (active == nullptr || active->broken()) {
@@ -64,8 +65,9 @@ bool PlanSwitch::all_reduce(const Call& call, std::uint64_t ordinal, bool groupe
     }
     if (grouped) {
         // No plan is made for gradients in groups of several calls, so this is another sequence; on
-        // every rank, if all have put something else in the group (docs/director.md).
-        active->break_off(executor::BreakReason::Sequence);
+        // every rank, if all have put something else in the group (docs/director.md). What the plan
+        // has yet to send comes behind the group: NCCL only keeps what it is called for before it.
+        group_calls_ = true;
         note_sums();
         return false;
     }
@@ -360,6 +362,19 @@ bool PlanSwitch::captured(deft_cuda_stream_t stream) const noexcept {
 void PlanSwitch::forwarded(deft_cuda_stream_t stream) noexcept {
     if (blind_ != nullptr) {
         std::exchange(blind_, nullptr)->mark_cast(stream);
+    }
+    leave_for_group();
+}
+
+// The plan in force ends behind a group with other calls than its own.
+void PlanSwitch::leave_for_group() noexcept {
+    if (!std::exchange(group_calls_, false)) {
+        return;
+    }
+    const HookRef reference(references_);
+    executor::Executor* const active = active_.load(std::memory_order_seq_cst);
+    if (active != nullptr && !active->broken()) {
+        active->break_off(executor::BreakReason::Sequence);
     }
 }
 

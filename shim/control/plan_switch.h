@@ -77,7 +77,7 @@ public:
     int flush() noexcept;
     // A hook that may use executors or lanes holds one for as long.
     HookRef reference() noexcept { return HookRef(references_); }
-    // Hooks: a call that no plan took has been handed to NCCL on this stream.
+    // Hooks: a call that no plan took has been handed to NCCL on this stream, with its group.
     void forwarded(deft_cuda_stream_t stream) noexcept;
     // It cannot be known whether the others have switched, so every call fails.
     bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
@@ -170,6 +170,7 @@ private:
     bool captured(deft_cuda_stream_t stream) const noexcept;
     bool lost(int& result) noexcept;
     executor::Executor* renew(executor::Executor* active, std::uint64_t ordinal) noexcept;
+    void leave_for_group() noexcept;
     bool hold_renewal() noexcept;
     void release_renewal() noexcept;
     bool at_renewal(State state) const noexcept;
@@ -217,6 +218,8 @@ private:
     // Hooks': where this rank has cast without knowing whether the others do, until the call that
     // it was cast before has been made.
     executor::Lane* blind_ = nullptr;
+    // Hooks': a group of several calls has had some that count, and has not been launched yet.
+    bool group_calls_ = false;
     // Hooks': they have set a switch under a plan to asked, and have not heard the answer.
     bool held_ = false;
 

@@ -319,9 +319,13 @@ int Executor::execute(const Action& action, const Call& call, cuda::Stream strea
     return result;
 }
 
+std::uint32_t Executor::bucket_of(const Action& action) const noexcept {
+    return static_cast<std::uint32_t>(static_cast<std::size_t>(&action - script_.actions.data()) %
+                                      script_.shapes.size());
+}
+
 int Executor::carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept {
-    const auto bucket = static_cast<std::uint32_t>(
-        static_cast<std::size_t>(&action - script_.actions.data()) % script_.shapes.size());
+    const std::uint32_t bucket = bucket_of(action);
     if (!takes_events(stream, shadow_->ready(bucket))) {
         return refused("event on the stream of the call");
     }
@@ -393,6 +397,9 @@ int Executor::carry_through(const Action& action, const Call& call) noexcept {
         if (!idle(lane)) {
             return kForward;  // the device is lost; NCCL will say so
         }
+    }
+    if (script_.layers && held_[bucket_of(action)]) {
+        return failed("sum", DEFT_NCCL_INTERNAL_ERROR);  // later calls were to send the rest
     }
     const cuda::Stream own = shadow_->stream();
     return deliver(action, call, own) == DEFT_NCCL_SUCCESS && idle(own) ? DEFT_NCCL_SUCCESS

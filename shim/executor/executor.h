@@ -191,6 +191,7 @@ private:
     Factors factors_for(const Deliver& step) const noexcept;
     int deliver_slot(const Deliver& step, const Call& call, cuda::Stream stream) noexcept;
     bool takes_events(cuda::Stream stream, cuda::Event event) noexcept;
+    std::uint32_t bucket_of(const Action& action) const noexcept;
     int carry_out(const Action& action, const Call& call, cuda::Stream stream) noexcept;
     int carry_through(const Action& action, const Call& call) noexcept;
     template <class Ask>

@@ -34,19 +34,43 @@ PLAIN_OF_THREE = {"views": "gradient_as_bucket_view is used, and the number of r
                   "views_to_zero": "gradient_as_bucket_view is used, and the number of ranks is no"}
 
 
-class LayersTest(support.TorchTest):
+class LayerJobs(support.TorchTest):
+    """Trainings of a script, with and without deft."""
+
+    script = SCRIPT
+
     def results(self, ranks, kinds, prefix=(), **env):
-        job = self.job(ranks, SCRIPT, env={"OUT": "out.json", "KINDS": ",".join(kinds), **env},
+        job = self.job(ranks, self.script, env={"OUT": "out.json", "KINDS": ",".join(kinds), **env},
                        prefix=prefix)
         self.succeed(job, 6 * support.DEADLINE)
         with open(os.path.join(job.folder.name, "out.json"), encoding="utf-8") as file:
             return json.load(file), job
 
+    def under(self, mode, ranks, kinds, **env):
+        return self.results(ranks, kinds, **env, prefix=[
+            support.DEFT, "run", "--mode", mode, "--log", "info", "--library", support.LIBRARY,
+            "--"])
+
+    def order(self, ranks, plan, kinds):
+        """Long enough for a plan to come into force; it may end again."""
+        env = {"ITERATIONS": "160", "PACE": "0.015"}
+        plain, _ = self.results(ranks, kinds, **env)
+        results, job = self.under("exact", ranks, kinds, DEFT_LAYERWISE="auto", DEFT_PLAN=plan,
+                                  **env)
+        for kind, result in results.items():
+            with self.subTest(kind=kind, plan=plan, log=job.outputs()):
+                self.assertEqual(result["digest"], plain[kind]["digest"])
+                self.assertGreater(result["planned"], 15)
+                self.assertGreater(result["forwards"], 15)
+        self.assertIn(f"plan: {plan}: ", job.outputs())
+        self.assertEqual(re.findall("stands down.*", job.outputs()), [])
+        return job
+
+
+class LayersTest(LayerJobs):
     def compare(self, ranks, kinds):
         plain, _ = self.results(ranks, kinds)
-        results, job = self.results(ranks, kinds, DEFT_LAYERWISE="auto", prefix=[
-            support.DEFT, "run", "--mode", "exact", "--log", "info", "--library", support.LIBRARY,
-            "--"])
+        results, job = self.under("exact", ranks, kinds, DEFT_LAYERWISE="auto")
         log = job.outputs()
         stays_plain = {**PLAIN, **(PLAIN_OF_THREE if ranks == 3 else {})}
         self.assertEqual(list(results), list(plain))
@@ -71,22 +95,6 @@ class LayersTest(support.TorchTest):
         self.compare(3, os.environ.get("KINDS", "").split(",") if "KINDS" in os.environ
                      else self.kinds())
 
-    def order(self, ranks, plan, kinds):
-        """Long enough for a plan to come into force; it may end again."""
-        env = {"ITERATIONS": "160", "PACE": "0.015"}
-        plain, _ = self.results(ranks, kinds, **env)
-        results, job = self.results(ranks, kinds, DEFT_LAYERWISE="auto", DEFT_PLAN=plan, **env,
-                                    prefix=[support.DEFT, "run", "--mode", "exact", "--log", "info",
-                                            "--library", support.LIBRARY, "--"])
-        for kind, result in results.items():
-            with self.subTest(kind=kind, plan=plan, log=job.outputs()):
-                self.assertEqual(result["digest"], plain[kind]["digest"])
-                self.assertGreater(result["planned"], 15)
-                self.assertGreater(result["forwards"], 15)
-        self.assertIn(f"plan: {plan}: ", job.outputs())
-        self.assertEqual(re.findall("stands down.*", job.outputs()), [])
-        return job
-
     def test_the_order_of_bytescheduler(self):
         job = self.order(2, "bytescheduler", ("clips_at_last",))
         # Plain from then on, while the plan is in force or not.
@@ -105,9 +113,7 @@ class LayersTest(support.TorchTest):
             return re.findall(r'^    "(\w+)": (?:job|two)\(', file.read(), re.M)
 
     def test_off_is_off(self):
-        results, job = self.results(2, ["adam"], prefix=[
-            support.DEFT, "run", "--mode", "exact", "--log", "info", "--library", support.LIBRARY,
-            "--"])
+        results, job = self.under("exact", 2, ["adam"])
         self.assertEqual(results["adam"]["forwards"], 0)
         self.assertNotIn("companion: ", job.outputs())
 

@@ -47,7 +47,9 @@ Plan urgent_plan(std::uint32_t links) {
 // One rank's job: buffers as DDP has them, and the sums that its calls have left.
 class Job {
 public:
-    Job(const Rank& self, Lanes& lanes, std::uint32_t links, const Plan& plan) : self_(self) {
+    Job(const Rank& self, Lanes& lanes, std::uint32_t links, const Plan& plan,
+        const cuda::Execution& driver)
+        : self_(self) {
         CompileOptions options;
         options.lanes = links;
         options.layers = true;
@@ -61,8 +63,8 @@ public:
         }
         ExecutorOptions executing;
         executing.lease = true;
-        executor = Executor::create(*cuda::Execution::get(), soft_nccl(), self.rank, lanes.pointers,
-                                    script, executing, problem);
+        executor = Executor::create(driver, soft_nccl(), self.rank, lanes.pointers, script,
+                                    executing, problem);
         EXPECT_NE(executor, nullptr) << problem;
         executor->vouch(std::numeric_limits<std::int64_t>::max());
     }
@@ -110,11 +112,12 @@ private:
 };
 
 template <class Run>
-void with_jobs(int nranks, std::uint32_t links, const Plan& plan, Run run) {
+void with_jobs(int nranks, std::uint32_t links, const Plan& plan, Run run,
+               const cuda::Execution& driver = *cuda::Execution::get()) {
     const Ids ids(links);
     softdev::test::run_ranks(nranks, [&](Rank& self) {
         Lanes lanes(self, ids);
-        Job job(self, lanes, links, plan);
+        Job job(self, lanes, links, plan, driver);
         run(job, self);
         job.let_go();
         job.executor.reset();
@@ -231,6 +234,48 @@ TEST(Layers, AMarkThatOneRankAloneLacksOfWhatIsHeldBackFailsItsCall) {
             }
         });
     }
+}
+
+thread_local cuda::Stream t_refuses_events = nullptr;
+
+// The software device's driver, which takes no event on that stream.
+const cuda::Execution& refusing_driver() {
+    static const cuda::Driver& real = *cuda::Driver::get();
+    static const cuda::Driver driver = [] {
+        cuda::Driver made = real;
+        made.EventRecord = [](cuda::Event event, cuda::Stream stream) {
+            return stream == t_refuses_events ? 400 : real.EventRecord(event, stream);
+        };
+        return made;
+    }();
+    static const cuda::Execution execution = [] {
+        cuda::Execution made = *cuda::Execution::get();
+        made.driver = &driver;
+        return made;
+    }();
+    return execution;
+}
+
+// The first bucket's part on the second lane is sent with its call, and no event can tell of it.
+// The part on the first lane would be sent later, and is not any more.
+TEST(Layers, AnErrorOfTheDriversFailsTheCallOfWhichSomeIsHeldBack) {
+    Plan plan = urgent_plan(2);
+    plan.transfers[0].link = 1;
+    std::barrier failed(2);
+    with_jobs(
+        2, 2, plan,
+        [&](Job& job, Rank& self) {
+            if (self.rank == 1) {
+                t_refuses_events = job.executor->all_lanes()[1]->stream();
+            }
+            const int result = job.call(0, 0);
+            t_refuses_events = nullptr;
+            EXPECT_EQ(result == ncclSuccess, self.rank == 0);
+            EXPECT_EQ(job.executor->broken(), self.rank == 1);
+            EXPECT_EQ(job.left[0].sums == nullptr, self.rank == 1);
+            failed.arrive_and_wait();
+        },
+        refusing_driver());
 }
 
 // The companion of one rank says nothing of the iteration's first call. Others may wait for their

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -100,6 +101,7 @@ protected:
         call.type = shape.type;
         call.op = shape.op;
         call.send = call.receive = executor::test::handle<void>(1 << 24);
+        call.mark = marks_[ordinal_ % kShapes.size()];
         int result = DEFT_NCCL_SUCCESS;
         const bool taken = asked.all_reduce(call, ordinal_++, grouped,
                                             executor::test::handle<deft_cuda_stream>(128), result);
@@ -129,6 +131,7 @@ protected:
                            return decisions_.wait(serial);
                        }};
     std::uint64_t ordinal_ = 0;
+    std::array<std::uint64_t, 2> marks_{};  // of the calls
 };
 
 }  // namespace deft::director

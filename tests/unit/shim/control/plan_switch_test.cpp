@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The switch between plans, under the three threads that use it: hooks, agreement, background.
+#include <limits>
 #include <random>
 #include <thread>
 
+#include "shim/executor/layer_sums.h"
+#include "shim/nccl/sum_mark.h"
 #include "tests/unit/shim/control/plan_switch_fixture.h"
 
 namespace deft::director {
@@ -324,6 +327,75 @@ TEST_F(Storm, EachCallFindsWhatTheLastCommittedSwitchSays) {
     EXPECT_GT(freed_, 0);
     switch_.end();
     switch_.clear();
+}
+
+// Of a plan for layers, whose second bucket overtakes the rest of the first.
+std::unique_ptr<Executor> make_overtaking(executor::Lane& lane,
+                                          const std::array<std::uint64_t, 2>& marks) {
+    executor::test::Plan plan = executor::test::uniform_plan(
+        {kShapes[0].bytes(), kShapes[1].bytes()}, 1, 0, {{0.5, 0}, {0.5, 0}}, 1);
+    plan.barrier = planner::Barrier::Layer;
+    plan.transfers = {plan.transfers[0], plan.transfers[2], plan.transfers[3], plan.transfers[1]};
+    for (std::uint32_t i = 0; i < plan.transfers.size(); ++i) {
+        plan.transfers[i].order = i;
+    }
+    executor::CompileOptions options;
+    options.lanes = 1;
+    options.layers = true;
+    options.ranks = 2;
+    std::string problem;
+    executor::Script script = executor::compile(plan, kShapes, options, problem);
+    EXPECT_EQ(problem, "");
+    script.marks.assign(marks.begin(), marks.end());
+    executor::ExecutorOptions executing;
+    executing.lease = true;
+    auto made = Executor::create(executor::test::fake_execution(), executor::test::fake_nccl(), 0,
+                                 {&lane}, std::move(script), executing, problem);
+    EXPECT_NE(made, nullptr) << problem;
+    made->vouch(std::numeric_limits<std::int64_t>::max());
+    return made;
+}
+
+// The plan has begun an iteration, and a group of several calls is open.
+class PlanSwitchGroupTest : public PlanSwitchTest {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(PlanSwitchTest::SetUp());
+        marks_ = {pack({DEFT_SUM_BUCKET, 1, 0, false}), pack({DEFT_SUM_BUCKET, 1, 1, true})};
+        plan_ = make_overtaking(lane_, marks_);
+        ASSERT_NO_FATAL_FAILURE(begin(*plan_));
+        EXPECT_TRUE(call());
+        executor::take_left_sum().sums->release();
+        ASSERT_TRUE(plan_->sums_unsent());
+        before_ = reduces();
+        for (int i = 0; i < 3; ++i) {
+            EXPECT_FALSE(call(DEFT_NCCL_SUCCESS, true));
+        }
+    }
+    void expect_rest_sent() const {
+        EXPECT_EQ(reduces(), before_ + 1);
+        EXPECT_EQ(plan_->why(), executor::BreakReason::Sequence);
+    }
+
+    std::unique_ptr<Executor> plan_;
+    std::uint64_t before_ = 0;
+};
+
+// In an open group NCCL would only keep the transfers, and what tells that they are over would come
+// before them.
+TEST_F(PlanSwitchGroupTest, WhatThePlanHasYetToSendComesBehindTheGroup) {
+    EXPECT_EQ(reduces(), before_);
+    for (int i = 0; i < 3; ++i) {
+        switch_.forwarded(executor::test::handle<deft_cuda_stream>(128));
+    }
+    expect_rest_sent();
+    EXPECT_FALSE(call());
+    expect_rest_sent();
+}
+
+TEST_F(PlanSwitchGroupTest, WhereNcclRefusesTheGroupItComesBeforeTheNextCall) {
+    EXPECT_FALSE(call());
+    expect_rest_sent();
 }
 
 }  // namespace
