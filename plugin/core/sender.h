@@ -227,6 +227,7 @@ private:
     void open_fence(PathSlot& link, Nanos now);
     void on_fenced(const Control& control);
     void close_fence(PathSlot& link, Nanos now);
+    bool ask_for(const PathSlot& lost);
     void drive_fences(Nanos now);
 
     void dial(PathSlot& link, Nanos now);

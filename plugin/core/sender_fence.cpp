@@ -145,6 +145,18 @@ void Sender::close_fence(PathSlot& link, Nanos now) {
     }
 }
 
+// On every path that has room. False: on none, as in the middle of a chunk on a stream.
+bool Sender::ask_for(const PathSlot& lost) {
+    bool asked = false;
+    for (auto& other : links_) {
+        if (other->path && other->path->ask_fence(static_cast<std::uint16_t>(lost.index),
+                                                  lost.fence.incarnation()) == Post::Ok) {
+            asked = true;
+        }
+    }
+    return asked;
+}
+
 // No path may be up: the next one that is connected puts the question.
 void Sender::drive_fences(Nanos now) {
     for (auto& link : links_) {
@@ -152,13 +164,8 @@ void Sender::drive_fences(Nanos now) {
             continue;
         }
         link->fence.retract();
-        if (link->fence.ask_due(now)) {
-            for (auto& other : links_) {
-                if (other->path) {
-                    (void)other->path->ask_fence(static_cast<std::uint16_t>(link->index),
-                                                 link->fence.incarnation());
-                }
-            }
+        if (link->fence.ask_due(now) && ask_for(*link)) {
+            link->fence.put(now);
         }
         close_fence(*link, now);
     }
