@@ -28,7 +28,8 @@ bool Sender::reaches(const PathSlot& link, const Slot& slot) const {
 // All that the path waits for is the receiver's permission, which is on its way: it gives them in
 // the order of messages, refused ones included.
 bool Sender::grant_is_coming(const PathSlot& link, const Slot& slot) const {
-    return slot.message < posted_ && takes(link) && !left_out(link) && needs_grant(link, slot) &&
+    const bool wanted = streams_copy(slot) ? sound(link) : takes(link) && !left_out(link);
+    return slot.message < posted_ && wanted && needs_grant(link, slot) &&
            !link.grants->through(slot.message) && slot.region != nullptr &&
            slot.region->in(link.domain.get()) != nullptr;
 }
