@@ -223,6 +223,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     hello.flags = options.checksum ? wire::kFlagChecked : std::uint8_t{0};
     hello.flags |= pages == nullptr ? std::uint8_t{0} : wire::kFlagLent;
     hello.flags |= pairs.empty() ? std::uint8_t{0} : wire::kFlagMixed;
+    hello.flags |= options.gpu == nullptr ? std::uint8_t{0} : wire::kFlagGpu;
     hello.paths = static_cast<std::uint16_t>(paths);
     if (!number_connection(hello)) {
         DEFT_WARN("neither getrandom nor /dev/urandom gives random bytes");
@@ -260,6 +261,8 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;
+    sender.gpu = options.gpu;
+    sender.gpu_messages = options.gpu != nullptr || (handle.features & wire::kFeatureGpu) != 0;
     sender.probe_token = &probe_token;
     sender.home = home;
     name_connection(sender.name, hello.connection, "to",

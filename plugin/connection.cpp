@@ -70,6 +70,7 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
         return nullptr;
     }
     handle.features = wire::kFeatureGrants;
+    handle.features |= options.gpu == nullptr ? std::uint8_t{0} : wire::kFeatureGpu;
     handle.total_ports = static_cast<std::uint8_t>(handle.ports.count);
     handle.listener = listener->admission_->listener();
     handle.secret = listener->admission_->secret();
@@ -93,7 +94,8 @@ std::unique_ptr<PathSource> Listener::source(Admission::Guest guest) {
     if (!mixed) {
         return reception;
     }
-    return std::make_unique<MixedPathSource>(std::move(reception), options_.ports);
+    return std::make_unique<MixedPathSource>(std::move(reception), options_.ports,
+                                             options_.gpu != nullptr);
 }
 
 std::unique_ptr<Receiver> Listener::accept(Nanos now) {
@@ -107,6 +109,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
         options.link_timeout = options_.link_timeout;
         options.checked = (guest.hello.flags & wire::kFlagChecked) != 0;
         options.lazy_acks = !options.checked;
+        options.gpu = options_.gpu;
+        options.gpu_messages = options_.gpu != nullptr || (guest.hello.flags & wire::kFlagGpu) != 0;
         const std::uint32_t all = (std::uint32_t{1} << paths) - 1;
         options.absent = static_cast<std::size_t>(__builtin_popcount(guest.hello.absent & all));
         name_connection(options.name, guest.hello.connection, "from", guest.from.text().c_str(),

@@ -25,8 +25,9 @@ struct ConnectionOptions {
     std::size_t streams = 1;          // paths over each pair of links, as far as there is room
     std::string congestion = "auto";  // tcp/congestion.h
     std::string zerocopy = "auto";    // tcp/page_pipes.h
-    bool checksum = false;  // of what this end sends; the receiver learns it from the hello
-    VerbsPorts ports;       // RDMA ports to drive next to the device's links
+    bool checksum = false;     // of what this end sends; the receiver learns it from the hello
+    VerbsPorts ports;          // RDMA ports to drive next to the device's links
+    GpuMemory* gpu = nullptr;  // NULL: NCCL was not told that messages may be in a GPU's memory
 };
 
 // The listening side, until one connection has been accepted.

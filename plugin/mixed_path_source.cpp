@@ -13,8 +13,9 @@ constexpr Nanos kHandshakeLimit = 10 * kSecond;
 
 }  // namespace
 
-MixedPathSource::MixedPathSource(std::unique_ptr<TcpPathSource> reception, VerbsPorts ports)
-    : reception_(std::move(reception)), ports_(std::move(ports)) {}
+MixedPathSource::MixedPathSource(std::unique_ptr<TcpPathSource> reception, VerbsPorts ports,
+                                 bool flushes)
+    : reception_(std::move(reception)), ports_(std::move(ports)), flushes_(flushes) {}
 
 void MixedPathSource::begin(TcpPathSource::Beginning& beginning, Nanos now) {
     const wire::Hello& hello = beginning.guest.hello;
@@ -28,9 +29,9 @@ void MixedPathSource::begin(TcpPathSource::Beginning& beginning, Nanos now) {
     coming.incarnation = hello.incarnation;
     coming.told_posted = beginning.posted;
     coming.began = now;
-    coming.handshake =
-        std::make_unique<VerbsHandshake>(coming.port->domain, coming.port->options,
-                                         VerbsPath::Role::Receiver, std::move(beginning.guest.fd));
+    coming.handshake = std::make_unique<VerbsHandshake>(coming.port->domain, coming.port->options,
+                                                        VerbsPath::Role::Receiver,
+                                                        std::move(beginning.guest.fd), flushes_);
     handshakes_.push_back(std::move(coming));
 }
 

@@ -16,8 +16,9 @@ namespace deft::net {
 
 class MixedPathSource final : public PathSource {
 public:
-    // `ports`: those that the admission offers, in their order.
-    MixedPathSource(std::unique_ptr<TcpPathSource> reception, VerbsPorts ports);
+    // `ports`: those that the admission offers, in their order. `flushes`: VerbsHandshake's.
+    MixedPathSource(std::unique_ptr<TcpPathSource> reception, VerbsPorts ports,
+                    bool flushes = false);
 
     bool next(Nanos now, const Control& state, Admitted& admitted) override;
     bool expecting() const override { return !handshakes_.empty(); }
@@ -39,6 +40,7 @@ private:
 
     const std::unique_ptr<TcpPathSource> reception_;
     const VerbsPorts ports_;
+    const bool flushes_;
     std::vector<Coming> handshakes_;
     std::array<std::shared_ptr<const VerbsPort>, wire::kMaxPaths> port_of_;  // of each path
 };

@@ -17,6 +17,7 @@
 #include "plugin/core/io_threads.h"
 #include "plugin/core/progress_thread.h"
 #include "plugin/device_ports.h"
+#include "plugin/gpu_support.h"
 #include "plugin/tcp/probed_rates.h"
 #include "topology/rdma.h"
 #include "topology/rdma_presence.h"
@@ -53,6 +54,12 @@ bool switched_off() {
     return Config::process().is(Key::Mode, "off");
 }
 
+// Of what NCCL was told at first, which holds for the life of the process.
+GpuSupport gpu_support_of(const Device& device) {
+    const bool drives = !process_ports_of(device, first_verbs_ports()).empty();
+    return drives ? process_gpu_support() : GpuSupport{};
+}
+
 ConnectionOptions connection_options(void* context, const Device& device) {
     ConnectionOptions options;
     options.context = context;
@@ -65,6 +72,7 @@ ConnectionOptions connection_options(void* context, const Device& device) {
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
     options.ports = process_ports_of(device, verbs_ports_now());
+    options.gpu = gpu_support_of(device).copies;
     return options;
 }
 
@@ -190,6 +198,32 @@ int bad_argument(const char* call, const char* what) {
     return DEFT_NET_INVALID_ARGUMENT;
 }
 
+int registered(const char* call, void* comm, Memory memory, int type, void** handle) {
+    if (type == DEFT_NET_PTR_CUDA) {
+        memory.kind = Memory::Kind::Device;
+    } else if (type != DEFT_NET_PTR_HOST || memory.dmabuf >= 0) {
+        return bad_argument(call, "there is no such type of memory");
+    }
+    const bool on_gpu = memory.kind == Memory::Kind::Device;
+    GpuMemory* const copies = on_gpu ? process_gpu_support().copies : nullptr;
+    if (on_gpu && copies == nullptr) {
+        return bad_argument(call, "only host memory is supported");
+    }
+    if (on_gpu) {
+        copies->prepare(memory.data);
+    }
+    const auto* const end = static_cast<const ConnectionEnd*>(comm);
+    const auto domains = end == nullptr ? decltype(end->domains()){} : end->domains();
+    std::string problem;
+    auto region = std::make_unique<Region>(memory, domains, problem);
+    if (!problem.empty()) {
+        DEFT_WARN_ONCE("memory%s cannot be registered, and goes over TCP only: %s",
+                       on_gpu ? " of a GPU" : "", problem.c_str());
+    }
+    *handle = region.release();
+    return DEFT_NET_SUCCESS;
+}
+
 }  // namespace
 
 int init(void** context, int traffic_class, deft_net_logger_t logger, int version,
@@ -259,6 +293,7 @@ int properties(int index, Properties& properties) noexcept {
             told_speed(*device, process_ports_of(*device, first_verbs_ports()));
         properties.speed_mbps = static_cast<int>(std::min<std::int64_t>(speed, 1 << 30));
         properties.max_bytes = kMaxMessage;
+        properties.pointer_support |= gpu_support_of(*device).pointers;
         return static_cast<int>(DEFT_NET_SUCCESS);
     });
 }
@@ -343,26 +378,18 @@ int irecv(void* comm, int count, void** data, const std::size_t* sizes, void* co
 
 int reg_mr(void* comm, void* data, std::size_t size, int type, void** handle) noexcept {
     *handle = nullptr;
-    return guarded("regMr", [&] {
-        if (type != DEFT_NET_PTR_HOST) {
-            return bad_argument("regMr", "only host memory is supported");
-        }
-        const auto* const end = static_cast<const ConnectionEnd*>(comm);
-        const auto domains = end == nullptr ? decltype(end->domains()){} : end->domains();
-        std::string problem;
-        auto region = std::make_unique<Region>(Memory{data, size}, domains, problem);
-        if (!problem.empty()) {
-            DEFT_WARN_ONCE("memory cannot be registered, and goes over TCP only: %s",
-                           problem.c_str());
-        }
-        *handle = region.release();
-        return static_cast<int>(DEFT_NET_SUCCESS);
-    });
+    return guarded("regMr", [&] { return registered("regMr", comm, {data, size}, type, handle); });
 }
 
-int reg_mr_dmabuf(void*, void*, std::size_t, int, std::uint64_t, int, void** handle) noexcept {
+int reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                  void** handle) noexcept {
     *handle = nullptr;
-    return bad_argument("regMrDmaBuf", "only host memory is supported");
+    return guarded("regMrDmaBuf", [&] {
+        Memory memory{data, size};
+        memory.dmabuf = fd;
+        memory.dmabuf_offset = offset;
+        return registered("regMrDmaBuf", comm, memory, type, handle);
+    });
 }
 
 int dereg_mr(void* comm, void* handle) noexcept {
@@ -381,10 +408,24 @@ int dereg_mr(void* comm, void* handle) noexcept {
     });
 }
 
-// Host memory needs no flush.
-int iflush(void*, int, void**, int*, void**, void** request) noexcept {
+// Host memory needs no flush. NULL in `request` says that none is to be waited for: so this waits
+// for whoever else is inside.
+int iflush(void* comm, int count, void** data, int*, void** handles, void** request) noexcept {
     *request = nullptr;
-    return DEFT_NET_SUCCESS;
+    return guarded("iflush", [&] {
+        const auto* const region =
+            static_cast<const Region*>(count != 1 || handles == nullptr ? nullptr : handles[0]);
+        if (region == nullptr || region->memory().kind == Memory::Kind::Host) {
+            return static_cast<int>(DEFT_NET_SUCCESS);
+        }
+        auto* const receiver = from<Receiver>(comm);
+        for (;; std::this_thread::yield()) {
+            if (const Call call(*receiver); call) {
+                *request = receiver->flush(data[0], *region, steady_now());
+                return receiver->failure().code;
+            }
+        }
+    });
 }
 
 int test(void* request, int* done, int* sizes) noexcept {

@@ -47,14 +47,12 @@ public:
         }
         asked_ = false;
     }
-    // True once whenever the question is to be put (again).
-    bool ask_due(Nanos now) {
-        if (!asked_ || now < ask_at_) {
-            return false;
-        }
+    // The question is to be put (again).
+    bool ask_due(Nanos now) const { return asked_ && now >= ask_at_; }
+    // Some path has taken it.
+    void put(Nanos now) {
         ask_at_ = now + pause_;
         pause_ = pause_ * 2 < kAskSlowest ? pause_ * 2 : kAskSlowest;
-        return true;
     }
     // True if that is the answer that was waited for.
     bool answered(std::uint32_t incarnation) {

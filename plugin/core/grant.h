@@ -17,6 +17,7 @@ struct Grant {
     std::uint64_t address = 0;   // at the receiver, of the message's first byte
     std::uint64_t capacity = 0;  // bytes from there on
     std::uint32_t key = 0;       // of that memory in the path's protection domain at the receiver
+    bool on_gpu = false;         // it is a GPU's
 };
 
 // What a sender was granted on one incarnation of a path.

@@ -11,6 +11,7 @@
 
 #include "base/link_stats.h"
 #include "plugin/core/clock.h"
+#include "plugin/core/gpu_memory.h"
 #include "plugin/core/grant.h"
 #include "plugin/core/region.h"
 
@@ -124,6 +125,9 @@ public:
     virtual Capabilities capabilities() const { return {}; }
     // Where memory has to be registered for this path; NULL: nowhere.
     virtual const Domain* domain() const { return nullptr; }
+    // Receiver: what brings the writes of this path's device into a GPU's memory; NULL: nothing,
+    // or no need. May be used longer than the path.
+    virtual std::shared_ptr<Flusher> flusher() const { return nullptr; }
     virtual Post post(const Chunk& chunk) = 0;
     virtual Post send(const Control& control) = 0;
     // Receiver, of a granted path.

@@ -46,6 +46,8 @@ Receiver::Receiver(const ReceiverOptions& options, std::size_t paths,
       source_(std::move(source)),
       domains_(source_->domains()),
       ahead_(ahead_of_receives(paths)),
+      credited_(options.gpu_messages ? Ahead{0, 0} : ahead_),
+      flushes_(options.gpu_messages ? kFlushes : 0),
       early_bytes_(new std::byte[kEagerAhead * ahead_.each]),  // pages never used cost nothing
       patience_(options.link_timeout) {
     for (std::size_t i = 0; i < kEagerAhead; ++i) {
@@ -54,6 +56,10 @@ Receiver::Receiver(const ReceiverOptions& options, std::size_t paths,
     for (Slot& slot : slots_) {
         slot.kind = Request::Kind::Receive;
         slot.owner = this;
+    }
+    for (FlushSlot& flush : flushes_) {
+        flush.kind = Request::Kind::Flush;
+        flush.owner = this;
     }
     for (std::size_t i = 0; i < paths; ++i) {
         auto link = std::make_unique<PathSlot>();
@@ -81,6 +87,8 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     slot.message = posted_++;
     slot.data = static_cast<std::byte*>(data);
     slot.region = region;
+    slot.on_gpu = region != nullptr && region->memory().kind == Memory::Kind::Device;
+    slot.written = 0;
     slot.capacity = size;
     slot.total = 0;
     slot.arrived = 0;
@@ -94,16 +102,16 @@ Request* Receiver::irecv(void* data, std::size_t size, bool early_done, Nanos no
     if (granting_) {
         grant_all();
     }
-    const bool small = came || size <= ahead_.each;
+    const bool small = came || size <= credited_.each;
     const bool low = !small && announced_ < completed_ + kLowCredit;
     unannounced_bytes_ += came ? slot.total : size;
     unannounced_large_ = unannounced_large_ || !small;
     const std::uint64_t behind = posted_ - announced_;
     const std::uint64_t bytes = small ? unannounced_bytes_ : 0;
     if (low || behind >= (unannounced_large_ ? kAnnounceLarge : kAnnounceNow) ||
-        bytes >= ahead_.all / 8 * 7) {
+        (small && bytes >= credited_.all / 8 * 7)) {
         announce(now);
-    } else if (behind >= kAnnounceSoon || bytes >= ahead_.all / 8 * 6) {
+    } else if (behind >= kAnnounceSoon || (small && bytes >= credited_.all / 8 * 6)) {
         // At the next poll: the job may have an answer to send first.
         for (auto& link : links_) {
             link->tell = link->path != nullptr;
@@ -123,8 +131,8 @@ bool Receiver::take_early(Slot& slot) {
         fail(DEFT_NET_INVALID_USAGE, "a message is larger than its receive buffer");
         return true;
     }
-    if (waiting.size > 0) {
-        copy_in_order(slot.data, waiting.bytes, waiting.size);
+    if (waiting.size > 0 && !put(slot, 0, waiting.bytes, waiting.size)) {
+        return true;
     }
     slot.total = waiting.size;
     complete(slot);
@@ -137,6 +145,14 @@ bool Receiver::take_early(Slot& slot) {
 }
 
 bool Receiver::test(Request* request, Nanos now, std::size_t* size) {
+    if (request->kind == Request::Kind::Flush) {
+        now_ = now;
+        if (flushed(static_cast<FlushSlot&>(*request))) {
+            return true;
+        }
+        progress(now);  // the port may have gone
+        return false;
+    }
     Slot& slot = static_cast<Slot&>(*request);
     if (!slot.complete) {
         now_ = now;
@@ -210,7 +226,7 @@ void Receiver::poll_links(const Slot* wanted, Nanos now) {
 
 // The peer decides what is in a chunk header: wire.cpp has checked it against itself, here it is
 // checked against what was posted.
-PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
+PathEvents::Place Receiver::judge(const Chunk& chunk) {
     if (chunk.message == kProbe) {
         return PathEvents::Place::Discard;
     }
@@ -229,7 +245,6 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
         }
         waiting.begun = true;
         waiting.message = chunk.message;
-        destination = waiting.bytes;
         return PathEvents::Place::Store;
     }
     Slot& slot = this->slot(chunk.message);
@@ -257,10 +272,20 @@ PathEvents::Place Receiver::place(const Chunk& chunk, std::byte*& destination) {
         fail(DEFT_NET_REMOTE_ERROR, "the peer changed the size of a message");
         return PathEvents::Place::Refuse;
     }
-    const Early& waiting = early(chunk.message);
-    const bool begun = waiting.begun && waiting.message == chunk.message;
-    destination = begun ? waiting.bytes : slot.data + chunk.offset;
     return PathEvents::Place::Store;
+}
+
+PathEvents::Place Receiver::place(PathSlot& link, const Chunk& chunk, std::byte*& destination) {
+    const PathEvents::Place place = judge(chunk);
+    if (place == PathEvents::Place::Store) {
+        const Early& waiting = early(chunk.message);
+        const Slot& slot = this->slot(chunk.message);
+        const bool begun = waiting.begun && waiting.message == chunk.message;
+        destination = begun         ? waiting.bytes
+                      : slot.on_gpu ? staging_of(link, chunk)
+                                    : slot.data + chunk.offset;
+    }
+    return place;
 }
 
 // False if another path has begun this chunk since this one did. Without checksums two may bring it
@@ -312,12 +337,12 @@ void Receiver::take_chunk(PathSlot& link, const Chunk& chunk) {
     if (slot.complete || (slot.arrived & bits) != 0) {
         return;
     }
-    std::byte* unused = nullptr;
-    if (!slot.known && place(chunk, unused) != PathEvents::Place::Store) {
+    if (!slot.known && judge(chunk) != PathEvents::Place::Store) {
         return;
     }
-    if (begun && chunk.length > 0) {  // its receive was posted meanwhile
-        copy_in_order(slot.data, waiting.bytes, chunk.length);
+    // Its receive was posted meanwhile.
+    if (begun && chunk.length > 0 && !put(slot, 0, waiting.bytes, chunk.length)) {
+        return;
     }
     slot.arrived |= bits;
     slot.missing -= static_cast<std::uint16_t>(std::popcount(bits));

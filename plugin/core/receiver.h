@@ -12,6 +12,7 @@
 #include "plugin/core/clock.h"
 #include "plugin/core/connection_end.h"
 #include "plugin/core/failure.h"
+#include "plugin/core/gpu_memory.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_state.h"
 #include "plugin/core/patience.h"
@@ -49,8 +50,10 @@ public:
 
 struct ReceiverOptions {
     Nanos link_timeout = Patience::kKernel;
-    bool checked = false;   // paths verify checksums
-    bool lazy_acks = true;  // of small messages on a single path: see SenderOptions::early_done
+    bool checked = false;       // paths verify checksums
+    bool lazy_acks = true;      // of small messages on a single path: see SenderOptions::early_done
+    bool gpu_messages = false;  // as SenderOptions::gpu_messages
+    GpuMemory* gpu = nullptr;
     std::size_t absent =
         0;  // paths the sender knows to be dead: establish() does not wait for them
     char name[96] = "";
@@ -76,6 +79,9 @@ public:
     Request* irecv(void* data, std::size_t size, bool early, Nanos now,
                    const Region* region = nullptr);
     bool test(Request* request, Nanos now, std::size_t* size);
+    // Of what has come to `data` in a GPU's memory: a request that is done once the GPU sees it.
+    // NULL: it does already, or `failure()` says why it cannot be known.
+    Request* flush(const void* data, const Region& region, Nanos now);
     void progress(Nanos now) override;
     bool busy() const override { return completed_ < posted_ && !failure_; }
     bool held() const override { return held_ > 0; }
@@ -90,6 +96,8 @@ public:
     PathState state(std::size_t path) const { return links_[path]->state; }
 
 private:
+    static constexpr std::size_t kFlushes = kSlots;  // open at a time
+    static constexpr std::size_t kMostPaths = 16;
     struct Slot : Request {
         std::uint64_t message = 0;
         std::byte* data = nullptr;
@@ -101,6 +109,8 @@ private:
         std::uint64_t arrived = 0;  // one bit per chunk
         bool known = false;         // total and chunk_size are
         bool complete = true;
+        bool on_gpu = false;        // where data points no processor may write
+        std::uint32_t written = 0;  // paths, a bit each, that have written to a GPU's memory
     };
     // A message that came before its receive was posted.
     struct Early {
@@ -109,6 +119,16 @@ private:
         std::uint64_t message = 0;
         std::uint32_t size = 0;
         std::byte* bytes = nullptr;  // room for ahead_.each
+    };
+    struct FlushSlot : Request {
+        // Reads that are open, of each path that has written, by its flusher of that time.
+        struct Read {
+            std::shared_ptr<Flusher> by;
+            std::uint64_t number = 0;
+        };
+        std::array<Read, kMostPaths> reads;
+        const void* data = nullptr;
+        Nanos begun = 0;
     };
     struct PathSlot;
     // A lost path until it is fenced: what came on it before still counts.
@@ -120,11 +140,11 @@ private:
         std::uint64_t received = 0;
 
         Place place(const Chunk& chunk, std::byte*& destination) override {
-            return receiver->place(chunk, destination);
+            return receiver->place(*link, chunk, destination);
         }
         void arrived(const Chunk& chunk) override {
             ++received;
-            receiver->take_chunk(*link, chunk);
+            receiver->take_read(*link, chunk);
         }
         Place landed(const Chunk& chunk) override {
             ++received;
@@ -138,6 +158,8 @@ private:
         std::size_t index = 0;
         std::unique_ptr<Path> path;
         Capabilities can;
+        std::shared_ptr<Flusher> flusher;    // of the newest incarnation that had one
+        std::vector<std::byte> staging;      // of a chunk for a GPU's memory that is being read
         std::uint64_t granted = 0;           // older messages are, or need it not
         std::uint64_t credited = 0;          // receives that its grants have told of
         FencedPath fenced;                   // the incarnation before
@@ -167,14 +189,14 @@ private:
         bool overtaken = false;  // by another path that began it later
 
         Place place(const Chunk& chunk, std::byte*& destination) override {
-            const Place place = receiver->place(chunk, destination);
+            const Place place = receiver->place(*this, chunk, destination);
             return place == Place::Store && !receiver->alone(*this, chunk) ? Place::Overtaken
                                                                            : place;
         }
         void arrived(const Chunk& chunk) override {
             reading = false;
             ++received;
-            receiver->take_chunk(*this, chunk);
+            receiver->take_read(*this, chunk);
         }
         void control(const Control&) override {}
         void peer_closed() override { receiver->peer_bye_ = true; }
@@ -189,7 +211,18 @@ private:
 
     Slot& slot(std::uint64_t message) { return slots_[message % kSlots]; }
     Early& early(std::uint64_t message) { return early_[message % kEagerAhead]; }
-    PathEvents::Place place(const Chunk& chunk, std::byte*& destination);
+    PathEvents::Place judge(const Chunk& chunk);
+    PathEvents::Place place(PathSlot& link, const Chunk& chunk, std::byte*& destination);
+    // Memory of a GPU (receiver_gpu.cpp).
+    bool put(const Slot& slot, std::uint64_t offset, const std::byte* bytes, std::size_t size);
+    static std::byte* staging_of(PathSlot& link, const Chunk& chunk);
+    void take_read(PathSlot& link, const Chunk& chunk);
+    std::uint32_t written_by(const void* data) const;
+    enum class Flushing { Done, Waits, Impossible };
+    Flushing begin_flush(const PathSlot& link, const Region& region, const void* data,
+                         FlushSlot::Read& read);
+    bool driver_flushes(const void* data);
+    bool flushed(FlushSlot& flush);
     bool alone(PathSlot& link, const Chunk& chunk);
     void take_chunk(PathSlot& link, const Chunk& chunk);
     bool owe(PathSlot& link, const Chunk& chunk);
@@ -229,6 +262,8 @@ private:
     std::vector<std::unique_ptr<PathSlot>> links_;
     std::array<Slot, kSlots> slots_;
     Ahead ahead_;
+    const Ahead credited_;            // what the sender may use of it
+    std::vector<FlushSlot> flushes_;  // none where no message is in a GPU's memory
     std::array<Early, kEagerAhead> early_;
     std::unique_ptr<std::byte[]> early_bytes_;
     std::uint64_t posted_ = 0;

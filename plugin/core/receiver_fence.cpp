@@ -27,6 +27,7 @@ void Receiver::grant(PathSlot& link) {
             slot.region == nullptr ? nullptr : slot.region->in(link.path->domain());
         Grant grant;
         grant.message = slot.message;
+        grant.on_gpu = slot.on_gpu;
         if (registration != nullptr) {
             grant.address = reinterpret_cast<std::uintptr_t>(slot.data);
             grant.capacity = slot.capacity;
@@ -57,15 +58,16 @@ void Receiver::grant_all() {
 // The bytes are where they belong already. What was complete, or here, nobody may write again: a
 // sender that does overwrites what NCCL has been told is there.
 PathEvents::Place Receiver::landed(PathSlot& link, const Chunk& chunk) {
-    std::byte* unused = nullptr;
     if (chunk.message < completed_ || chunk.message >= posted_ ||
-        place(chunk, unused) != PathEvents::Place::Store ||
+        judge(chunk) != PathEvents::Place::Store ||
         (slot(chunk.message).arrived & bits_of(chunk)) != 0) {
         return PathEvents::Place::Refuse;
     }
     // What a lost stream had brought of it before its receive was posted is worth nothing.
     Early& waiting = early(chunk.message);
     waiting.begun = waiting.begun && waiting.message != chunk.message;
+    Slot& slot = this->slot(chunk.message);
+    slot.written |= slot.on_gpu && chunk.length > 0 ? std::uint32_t{1} << link.index : 0;
     take_chunk(link, chunk);
     return PathEvents::Place::Store;
 }

@@ -69,6 +69,10 @@ void Receiver::take_in(Nanos now) {
         link.path = std::move(admitted.path);
         link.counters = admitted.counters;
         link.can = link.path->capabilities();
+        link.can.inline_bytes = options_.gpu_messages ? 0 : link.can.inline_bytes;
+        if (auto flusher = link.path->flusher(); flusher != nullptr) {
+            link.flusher = std::move(flusher);
+        }
         link.granted = completed_;
         link.credited = link.told_at = 0;
         granting_ = granting_ || link.can.granted;

@@ -26,9 +26,9 @@ inline constexpr Ahead ahead_of_receives(std::size_t paths) {
     return paths == 1 ? Ahead{kLoneBytes, kLoneAheadBytes} : Ahead{kEagerBytes, kEagerAheadBytes};
 }
 
-// What NCCL holds as a request: the head of a slot of a Sender or a Receiver.
+// What NCCL holds as a request: the head of a slot of a Sender or a Receiver, or of a flush there.
 struct Request {
-    enum class Kind : unsigned char { Send, Receive };
+    enum class Kind : unsigned char { Send, Receive, Flush };
     Kind kind = Kind::Send;
     void* owner = nullptr;  // the Sender or Receiver
     bool held = false;      // NCCL has it and has not yet been told that it is done

@@ -23,7 +23,7 @@ constexpr Nanos kLateTimes = 4;
 Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>> dialers,
                Nanos now)
     : options_(options),
-      ahead_(ahead_of_receives(dialers.size())),
+      ahead_(options.gpu_messages ? Ahead{0, 0} : ahead_of_receives(dialers.size())),
       copies_(dialers.size() == 1 && options_.early_done && !dialers[0]->capabilities().granted),
       prober_(options.probe_token),
       started_(now),
@@ -40,6 +40,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->retry_at = now;
         link->carrier = link->dialer->carrier();
         link->can = link->dialer->capabilities();
+        link->can.inline_bytes = options.gpu_messages ? 0 : link->can.inline_bytes;
         link->domain = link->dialer->domain();
         link->same_wire = link->dialer->shares_wire_with();
         if (link->can.granted) {
@@ -123,7 +124,9 @@ Request* Sender::isend(const void* data, std::size_t size, Nanos now, const Regi
     if (oldest_ == next_message_) {
         busy_from_ = now;
     }
-    slot.copy = room_for_copy(size, now);
+    slot.on_gpu = region != nullptr && region->memory().kind == Memory::Kind::Device;
+    slot.staged = 0;
+    slot.copy = slot.on_gpu ? nullptr : room_for_copy(size, now);
     slot.copied = false;
     slot.message = next_message_++;
     slot.before = bytes_;
@@ -216,6 +219,23 @@ void Sender::pump(Nanos now) {
     }
 }
 
+// A chunk of a GPU's memory where a path can read it, until the message is delivered. NULL: it
+// cannot be got. Allocates: such a path carries a GPU's memory only where no other does.
+const std::byte* Sender::staged(Slot& slot, const Chunk& chunk) {
+    if (slot.staging == nullptr) {
+        slot.staging.reset(new std::byte[slot.size]);  // pages that are never used cost nothing
+    }
+    std::byte* const at = slot.staging.get() + chunk.offset;
+    const std::uint64_t chunks = bits_of(chunk);
+    if ((slot.staged & chunks) != chunks) {
+        if (options_.gpu == nullptr || !options_.gpu->get(at, chunk.data, chunk.length)) {
+            return nullptr;
+        }
+        slot.staged |= chunks;
+    }
+    return at;
+}
+
 // True if pump() should go on.
 bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
     if (link.in_flight() == kFlights) {
@@ -238,6 +258,13 @@ bool Sender::post(PathSlot& link, Slot& slot, Nanos now) {
         std::min<std::uint64_t>(run * slot.chunk_size, slot.size - chunk.offset));
     chunk.kept = slot.copy != nullptr;
     chunk.data = slot.data + chunk.offset;
+    if (slot.on_gpu && !link.can.granted && chunk.length > 0) {
+        chunk.data = staged(slot, chunk);
+        if (chunk.data == nullptr) {
+            fail(DEFT_NET_SYSTEM_ERROR, "a message could not be copied from the GPU's memory");
+            return false;
+        }
+    }
     if (fencing_ && needs_grant(link, slot)) {
         chunk.region = slot.region;
         chunk.grant = link.grants->find(slot.message);
@@ -393,6 +420,7 @@ void Sender::deliver(Slot& slot) {
             link->path->abandon(slot.message);
         }
     }
+    slot.staging.reset();
 }
 
 }  // namespace deft::net

@@ -16,6 +16,7 @@
 #include "plugin/core/failure.h"
 #include "plugin/core/fence.h"
 #include "plugin/core/full_size.h"
+#include "plugin/core/gpu_memory.h"
 #include "plugin/core/grant.h"
 #include "plugin/core/path.h"
 #include "plugin/core/path_prober.h"
@@ -36,6 +37,10 @@ struct SenderOptions {
     // kernel has it. Not where it may have to be sent again after NCCL has stopped looking after
     // this connection.
     bool early_done = true;
+    // Messages of either end may lie in a GPU's memory: none is copied by a processor where a path
+    // can write it, and none goes ahead of its receive. NULL: those of this end never do.
+    bool gpu_messages = false;
+    GpuMemory* gpu = nullptr;
     ProbeToken* probe_token = nullptr;  // of the connections that share these links
     std::shared_ptr<Home> home;         // NULL: the peer cannot ask
     char name[96] = "";                 // of the connection, for messages
@@ -97,7 +102,10 @@ private:
         std::uint64_t resent = 0;        // chunks that became pending again, see permitted()
         std::byte* copy = nullptr;       // room for one; with it, done as soon as it is written
         bool copied = false;             // data points there
-        bool delivered = true;           // all acknowledged
+        bool on_gpu = false;             // where data points no processor may read
+        std::unique_ptr<std::byte[]> staging;  // of one on_gpu, for paths that read host memory
+        std::uint64_t staged = 0;              // chunks of it that are there
+        bool delivered = true;                 // all acknowledged
 
         bool borrows() const { return !delivered && !copied; }  // NCCL's memory is still read
     };
@@ -179,11 +187,13 @@ private:
     std::byte* room_for_copy(std::size_t size, Nanos now);
     bool written(const Slot& slot) const;
     void take_copy(Slot& slot);
+    const std::byte* staged(Slot& slot, const Chunk& chunk);
     void cut(Slot& slot);
     void pump(Nanos now);
     // Which path takes what (sender_choice.cpp).
     struct Outlooks;
     Outlooks outlooks(const Slot& slot, bool wait) const;
+    bool streams_copy(const Slot& slot) const;
     PathSlot* choose(const Slot& slot, Nanos now);
     std::size_t run_of(const PathSlot& link, const Slot& slot, std::uint64_t may) const;
     bool patient(const Slot& slot, Nanos now);
@@ -227,6 +237,7 @@ private:
     void open_fence(PathSlot& link, Nanos now);
     void on_fenced(const Control& control);
     void close_fence(PathSlot& link, Nanos now);
+    bool ask_for(const PathSlot& lost);
     void drive_fences(Nanos now);
 
     void dial(PathSlot& link, Nanos now);

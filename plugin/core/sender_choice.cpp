@@ -12,6 +12,8 @@ namespace {
 
 // For the receiver's permission to use the best path, while another one could carry the message.
 constexpr Nanos kGrantPatience = 20 * kMillisecond;
+// And where the others would have to copy the message out of a GPU's memory, or into it.
+constexpr Nanos kGpuPatience = 200 * kMillisecond;
 
 }  // namespace
 
@@ -42,18 +44,39 @@ void Sender::cut(Slot& slot) {
     slot.pending = slot.chunks == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << slot.chunks) - 1;
 }
 
+// The message is in a GPU's memory at either end, as far as is known: grants tell. It then goes by
+// a granted path if there is any, also one that is left out.
+bool Sender::streams_copy(const Slot& slot) const {
+    if (!fencing_ || !options_.gpu_messages || slot.on_gpu) {
+        return fencing_ && slot.on_gpu;
+    }
+    for (const auto& link : links_) {
+        const Grant* const grant = link->grants ? link->grants->find(slot.message) : nullptr;
+        if (grant != nullptr) {
+            return grant->on_gpu;
+        }
+    }
+    return true;
+}
+
 // What each path promises for the slot's next chunk. `wait`: also those whose grant is on its way.
+// What the first choice cannot carry goes by the next: a GPU's memory by paths that can read it,
+// then by the others; by those that were not left out, then by all.
 Sender::Outlooks Sender::outlooks(const Slot& slot, bool wait) const {
     Outlooks all;
     all.count = std::min(links_.size(), all.paths.size());
     bool any = false;
-    // What the others cannot carry goes by one that was left out, too.
-    for (int left_out = 0; left_out < (fencing_ ? 2 : 1) && !any; ++left_out) {
+    const bool on_gpu = streams_copy(slot);
+    const int choices = !fencing_ ? 1 : on_gpu ? 4 : 2;
+    for (int choice = 0; choice < choices && !any; ++choice) {
+        const bool left_out = fencing_ && choice % 2 == 1;
+        const bool staging = !on_gpu || choice >= 2;
         for (std::size_t i = 0; i < all.count; ++i) {
             const PathSlot& link = *links_[i];
             all.waits[i] = wait && grant_is_coming(link, slot);
-            const bool carries = !fencing_ || all.waits[i] || reaches(link, slot);
-            const bool usable = carries && (left_out == 0 ? takes(link) : sound(link));
+            const bool carries =
+                (staging || link.can.granted) && (!fencing_ || all.waits[i] || reaches(link, slot));
+            const bool usable = carries && (left_out ? sound(link) : takes(link));
             all.paths[i] = {usable, link.rate.bytes_per_second(), link.rate.outstanding(),
                             link.rate.latency()};
             any = any || usable;
@@ -66,7 +89,8 @@ Sender::Outlooks Sender::outlooks(const Slot& slot, bool wait) const {
 // that one still waits for its grant. Credit may come sooner over another path, and that must not
 // take the whole message for it.
 Sender::PathSlot* Sender::choose(const Slot& slot, Nanos now) {
-    if (only_ != nullptr && (!fencing_ || reaches(*only_, slot))) {
+    if (only_ != nullptr && (!fencing_ || reaches(*only_, slot)) &&
+        (only_->can.granted || !streams_copy(slot))) {
         return only_;
     }
     const Outlooks all = outlooks(slot, fencing_ && patient(slot, now));
@@ -82,7 +106,7 @@ Sender::PathSlot* Sender::choose(const Slot& slot, Nanos now) {
 bool Sender::patient(const Slot& slot, Nanos now) {
     if (waits_for_ != slot.message) {
         waits_for_ = slot.message;
-        waits_until_ = now + kGrantPatience;
+        waits_until_ = now + (options_.gpu_messages ? kGpuPatience : kGrantPatience);
     }
     return now < waits_until_;
 }

@@ -28,7 +28,8 @@ bool Sender::reaches(const PathSlot& link, const Slot& slot) const {
 // All that the path waits for is the receiver's permission, which is on its way: it gives them in
 // the order of messages, refused ones included.
 bool Sender::grant_is_coming(const PathSlot& link, const Slot& slot) const {
-    return slot.message < posted_ && takes(link) && !left_out(link) && needs_grant(link, slot) &&
+    const bool wanted = streams_copy(slot) ? sound(link) : takes(link) && !left_out(link);
+    return slot.message < posted_ && wanted && needs_grant(link, slot) &&
            !link.grants->through(slot.message) && slot.region != nullptr &&
            slot.region->in(link.domain.get()) != nullptr;
 }
@@ -145,6 +146,18 @@ void Sender::close_fence(PathSlot& link, Nanos now) {
     }
 }
 
+// On every path that has room. False: on none, as in the middle of a chunk on a stream.
+bool Sender::ask_for(const PathSlot& lost) {
+    bool asked = false;
+    for (auto& other : links_) {
+        if (other->path && other->path->ask_fence(static_cast<std::uint16_t>(lost.index),
+                                                  lost.fence.incarnation()) == Post::Ok) {
+            asked = true;
+        }
+    }
+    return asked;
+}
+
 // No path may be up: the next one that is connected puts the question.
 void Sender::drive_fences(Nanos now) {
     for (auto& link : links_) {
@@ -152,13 +165,8 @@ void Sender::drive_fences(Nanos now) {
             continue;
         }
         link->fence.retract();
-        if (link->fence.ask_due(now)) {
-            for (auto& other : links_) {
-                if (other->path) {
-                    (void)other->path->ask_fence(static_cast<std::uint16_t>(link->index),
-                                                 link->fence.incarnation());
-                }
-            }
+        if (link->fence.ask_due(now) && ask_for(*link)) {
+            link->fence.put(now);
         }
         close_fence(*link, now);
     }

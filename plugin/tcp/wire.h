@@ -70,6 +70,8 @@ struct PortList {
 
 // The listener knows grants, fences, and paths of other kinds than TCP (Hello::kind).
 inline constexpr std::uint8_t kFeatureGrants = 1;
+// What it receives may have its place in a GPU's memory.
+inline constexpr std::uint8_t kFeatureGpu = 2;
 
 // What a receiver hands to the sender through NCCL.
 struct Handle {
@@ -107,6 +109,8 @@ inline constexpr std::uint8_t kFlagLent = 4;
 inline constexpr std::uint8_t kFlagAlive = 8;
 // Some paths of this connection are of another kind than TCP.
 inline constexpr std::uint8_t kFlagMixed = 16;
+// What is sent may be in a GPU's memory.
+inline constexpr std::uint8_t kFlagGpu = 32;
 
 // The version to speak with the listener; 0: there is none in common.
 constexpr std::uint16_t common_version(const Handle& handle) {

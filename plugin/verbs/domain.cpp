@@ -2,6 +2,7 @@
 #include "plugin/verbs/domain.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -59,6 +60,18 @@ deft_verbs_mr_t* enter_host(const VerbsLibrary& library, deft_verbs_pd_t* domain
     return library.reg_mr(domain, data, memory.size, int{kAccess});
 }
 
+// In whole pages, as the descriptor and `dmabuf_offset` begin at the page that `data` is in: what
+// NCCL's own transport makes of the same arguments.
+deft_verbs_mr_t* enter_dmabuf(const VerbsLibrary& library, deft_verbs_pd_t* domain,
+                              const Memory& memory) {
+    static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const auto data = reinterpret_cast<std::uint64_t>(memory.data);
+    const std::uint64_t begin = data / page * page;
+    const std::uint64_t pages = (data - begin + memory.size + page - 1) / page;
+    return library.reg_dmabuf_mr(domain, memory.dmabuf_offset, pages * page, begin, memory.dmabuf,
+                                 int{kAccess});
+}
+
 void tell_memory_limit(const char* device) {
     rlimit limit{};
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -99,9 +112,7 @@ std::unique_ptr<Registration> VerbsDomain::enter(const Memory& memory, std::stri
     if (memory.dmabuf < 0) {
         region = enter_host(library, domain_, memory);
     } else if (library.reg_dmabuf_mr != nullptr) {
-        region = library.reg_dmabuf_mr(domain_, memory.dmabuf_offset, memory.size,
-                                       reinterpret_cast<std::uint64_t>(memory.data), memory.dmabuf,
-                                       int{kAccess});
+        region = enter_dmabuf(library, domain_, memory);
     } else {
         errno = EOPNOTSUPP;
     }
@@ -115,6 +126,16 @@ std::unique_ptr<Registration> VerbsDomain::enter(const Memory& memory, std::stri
         return nullptr;
     }
     return std::make_unique<VerbsRegistration>(shared_from_this(), region);
+}
+
+// A descriptor that cannot be: the kernel says so where it knows dmabuf, and that it does not else.
+bool VerbsDomain::takes_dmabuf() const {
+    const VerbsLibrary& library = context_->library();
+    if (library.reg_dmabuf_mr == nullptr) {
+        return false;
+    }
+    deft_verbs_mr_t* const made = library.reg_dmabuf_mr(domain_, 0, 0, 0, -1, 0);
+    return made == nullptr && errno != EOPNOTSUPP && errno != EPROTONOSUPPORT;
 }
 
 std::unique_ptr<Registration> VerbsDomain::register_own(void* data, std::size_t size,

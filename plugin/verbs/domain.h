@@ -21,6 +21,8 @@ public:
 
     VerbsContext& context() const { return *context_; }
     deft_verbs_pd_t* get() const { return domain_; }
+    // Whether a dmabuf can be registered. Asks the driver.
+    bool takes_dmabuf() const;
     // Not shared with others: for memory of a path's own.
     std::unique_ptr<Registration> register_own(void* data, std::size_t size, std::string& problem);
 

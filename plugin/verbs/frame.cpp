@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint16_t kMagic = 0xDEF6;
 constexpr std::uint8_t kKept = 1;
+constexpr std::uint8_t kOnGpu = 1;  // Grant::on_gpu
 
 void put_chunk(ByteWriter& out, const Chunk& chunk) {
     out.put<std::uint8_t>(chunk.kept ? kKept : 0);
@@ -60,6 +61,7 @@ void put_grant(ByteWriter& out, const Grant& grant) {
     out.put(grant.address);
     out.put(grant.capacity);
     out.put(grant.key);
+    out.put(grant.on_gpu ? kOnGpu : std::uint8_t{0});
 }
 
 bool get_grant(ByteReader& in, Grant& grant) {
@@ -67,6 +69,7 @@ bool get_grant(ByteReader& in, Grant& grant) {
     grant.address = in.get<std::uint64_t>();
     grant.capacity = in.get<std::uint64_t>();
     grant.key = in.get<std::uint32_t>();
+    grant.on_gpu = (in.get<std::uint8_t>() & kOnGpu) != 0;
     return in.ok() && grant.message != kProbe &&
            grant.capacity <= std::numeric_limits<std::uint64_t>::max() - grant.address;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugin/verbs/blocking_calls.h"
+#include "plugin/verbs/flusher.h"
 
 namespace deft::net {
 namespace {
@@ -27,17 +28,20 @@ struct VerbsHandshake::Made {
 
 VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
                                const VerbsQueuePair::Options& options, VerbsPath::Role role,
-                               UniqueFd socket)
+                               UniqueFd socket, bool flushes)
     : role_(role), socket_(std::move(socket)), made_(std::make_shared<Made>()) {
     VerbsQueuePair::Options wanted = options;
     VerbsPath::size(wanted);
     // Milliseconds, of which a progress thread of NCCL's has none.
     const std::string device = domain->context().device();
     const bool begun = calls_that_connect(device).run(
-        [made = made_, domain = std::move(domain), wanted, role]() mutable {
-            made->pair = VerbsQueuePair::make(std::move(domain), wanted, made->problem);
+        [made = made_, domain = std::move(domain), wanted, role, flushes]() mutable {
+            made->pair = VerbsQueuePair::make(domain, wanted, made->problem);
             if (made->pair != nullptr) {
                 made->path = VerbsPath::make(made->pair, role, made->problem);
+            }
+            if (made->path != nullptr && flushes) {
+                made->path->flush_by(VerbsFlusher::make(std::move(domain), wanted));
             }
             made->done.store(true, std::memory_order_release);
         });

@@ -24,8 +24,9 @@ public:
     // `socket`: a connection to the peer on which both ends have agreed to go on with RDMA; an
     // address goes each way over it, and it is the path's life line from then on. `role`: the
     // sender speaks first over the queue pair.
+    // `flushes`: what the path writes may go to a GPU's memory of this host.
     VerbsHandshake(std::shared_ptr<VerbsDomain> domain, const VerbsQueuePair::Options& options,
-                   VerbsPath::Role role, UniqueFd socket);
+                   VerbsPath::Role role, UniqueFd socket, bool flushes = false);
     ~VerbsHandshake();
     VerbsHandshake(const VerbsHandshake&) = delete;
     VerbsHandshake& operator=(const VerbsHandshake&) = delete;

@@ -153,7 +153,8 @@ int VerbsQueuePair::to_init() {
     attributes.qp_state = DEFT_VERBS_QPS_INIT;
     attributes.pkey_index = options_.pkey_index;
     attributes.port_num = static_cast<std::uint8_t>(options_.port);
-    attributes.qp_access_flags = DEFT_VERBS_ACCESS_REMOTE_WRITE;
+    attributes.qp_access_flags =
+        options_.readable ? DEFT_VERBS_ACCESS_REMOTE_READ : DEFT_VERBS_ACCESS_REMOTE_WRITE;
     return context().library().modify_qp(qp_, &attributes,
                                          DEFT_VERBS_QP_STATE | DEFT_VERBS_QP_PKEY_INDEX |
                                              DEFT_VERBS_QP_PORT | DEFT_VERBS_QP_ACCESS_FLAGS);

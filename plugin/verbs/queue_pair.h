@@ -40,6 +40,7 @@ public:
         std::uint16_t pkey_index = 0;    // NCCL_IB_PKEY
         std::uint32_t sends = 128;       // requests that may be open
         std::uint32_t receives = 64;
+        bool readable = false;  // the peer may read memory
         // Until a request fails: 4.096 us * 2^timeout * (retries + 1), 0.9 s. Not as long as
         // NCCL's: another path takes over. Not 7: SoftRoCE tries for ever then.
         std::uint8_t timeout = 15;
@@ -73,6 +74,8 @@ public:
     }
     // To Ready or Failed, some time later. Once.
     void connect(const VerbsAddress& peer);
+    // To itself: what it sends comes back from its own device.
+    void connect_to_itself() { connect(own_); }
     // To Ended or Gone, some time later: what the peer sends is placed nowhere from then on, and no
     // request of our own reads memory. Idempotent.
     void end();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/verbs/verbs_path.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -73,27 +72,6 @@ Path::Loss loss_of(int status) {
 }
 
 }  // namespace
-
-VerbsPath::Pages::Pages(std::size_t bytes) {
-    void* const at =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at != MAP_FAILED) {
-        data_ = static_cast<std::byte*>(at);
-        size_ = bytes;
-    }
-}
-
-VerbsPath::Pages& VerbsPath::Pages::operator=(Pages&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-}
-
-VerbsPath::Pages::~Pages() {
-    if (data_ != nullptr) {
-        ::munmap(data_, size_);
-    }
-}
 
 void VerbsPath::size(VerbsQueuePair::Options& options) {
     options.sends = 2 * kDepth + kMostWrites;

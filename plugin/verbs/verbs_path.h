@@ -14,6 +14,7 @@
 #include "base/unique_fd.h"
 #include "plugin/core/path.h"
 #include "plugin/verbs/frame.h"
+#include "plugin/verbs/pages.h"
 #include "plugin/verbs/queue_pair.h"
 
 namespace deft::net {
@@ -46,6 +47,9 @@ public:
 
     Capabilities capabilities() const override { return kCapabilities; }
     const Domain* domain() const override { return pair_->domain().get(); }
+    std::shared_ptr<Flusher> flusher() const override { return flusher_; }
+    // Of the same port, before anybody has the path.
+    void flush_by(std::shared_ptr<Flusher> flusher) { flusher_ = std::move(flusher); }
     Post post(const Chunk& chunk) override;
     Post send(const Control& control) override;
     Post grant(const Grant& grant) override;
@@ -66,22 +70,6 @@ public:
     const char* describe() const override { return description_.c_str(); }
 
 private:
-    // Of their own: where the kernel does not copy pinned pages at fork, libibverbs keeps
-    // registered ones from a child, and whatever else is in them.
-    class Pages {
-    public:
-        Pages() = default;
-        explicit Pages(std::size_t bytes);
-        Pages(const Pages&) = delete;
-        Pages& operator=(Pages&& other) noexcept;
-        ~Pages();
-        std::byte* data() const { return data_; }
-        std::size_t size() const { return size_; }
-
-    private:
-        std::byte* data_ = nullptr;
-        std::size_t size_ = 0;
-    };
     struct Slot {
         std::uint32_t requests = 0;  // in the send queue
         bool chunk = false;
@@ -113,6 +101,7 @@ private:
     void lose(Loss loss, const std::string& why);
 
     std::shared_ptr<VerbsQueuePair> pair_;
+    std::shared_ptr<Flusher> flusher_;
     const Role role_;
     UniqueFd life_line_;
     std::string description_;

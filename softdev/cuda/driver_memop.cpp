@@ -119,6 +119,15 @@ CUresult CUDAAPI cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuui
                                       unsigned flags) {
     return write_value(__func__, stream, address, value, flags);
 }
+// What other devices have written is in host memory here, which all see.
+CUresult CUDAAPI cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
+                                            CUflushGPUDirectRDMAWritesScope scope) {
+    SOFTDEV_CALL(call);
+    const bool known = target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX &&
+                       (scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ||
+                        scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                      unsigned flags) {
     return wait_value(__func__, stream, address, value, flags);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -65,6 +66,7 @@ ibv_mr* register_memory(ibv_pd* domain, void* at, std::size_t length, std::uint6
     region->addr = at;
     region->iova = iova;
     region->host = device_alias(at, length, outside);
+    region->gpu = region->host != nullptr;
     if (region->host == nullptr) {
         region->host = static_cast<char*>(at);
         if (!outside) {
@@ -152,6 +154,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std
             refuse_object(EINVAL, "ibv_reg_dmabuf_mr: the buffer ends before %zu bytes", length));
     }
     region->iova = iova;
+    region->gpu = true;
     region->host = static_cast<char*>(at) + (offset - start);
     return add(pd, std::move(region), length, static_cast<unsigned>(access));
 }
@@ -184,6 +187,18 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
 
 SOFTVERBS_EXPORT void* softverbs_alloc_device(std::size_t bytes) {
     return allocate_device_memory(bytes);
+}
+
+SOFTVERBS_EXPORT int softverbs_copy_to_device(void* device, const void* host, std::size_t bytes) {
+    bool outside = false;
+    char* const at = device_alias(device, bytes, outside);
+    return at == nullptr ? EINVAL : (std::memcpy(at, host, bytes), 0);
+}
+
+SOFTVERBS_EXPORT int softverbs_copy_from_device(void* host, const void* device, std::size_t bytes) {
+    bool outside = false;
+    const char* const at = device_alias(device, bytes, outside);
+    return at == nullptr ? EINVAL : (std::memcpy(host, at, bytes), 0);
 }
 
 SOFTVERBS_EXPORT int softverbs_free_device(void* at) {

@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <cerrno>
+#include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "softdev/verbs/api.h"
 #include "softdev/verbs/context.h"
@@ -190,7 +192,8 @@ void change_state(Qp& qp, ibv_qp_state to) {
 
 int modify(Qp& qp, const ibv_qp_attr& attr, int mask) {
     const deft::MutexLock lock(qp.nic.mutex);
-    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : qp.now;
+    qp.take_posts();
+    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : qp.now.load();
     if (const int error = check_mask(qp, attr, mask, to); error != 0) {
         return error;
     }
@@ -211,27 +214,48 @@ int modify(Qp& qp, const ibv_qp_attr& attr, int mask) {
     return 0;
 }
 
+// Takes one request in: now if nobody else has the device, else it waits for who has. `half`: the
+// one of the queue pair that it is for.
+template <class Half, class Request, class Wr>
+int post_one(Qp& qp, Half& half, std::deque<Request> Qp::*waiting, const Wr& wr) {
+    const bool mine = qp.nic.mutex.try_lock();
+    if (mine) {
+        const deft::MutexLock lock(qp.nic.mutex, std::adopt_lock);
+        qp.take_posts();
+        Request made;
+        {
+            const deft::MutexLock entry(qp.entry);
+            if (const int error = half.check(qp, wr); error != 0) {
+                return error;
+            }
+            made = half.make(qp, wr);
+        }
+        qp.take(std::move(made));
+        return 0;
+    }
+    {
+        const deft::MutexLock entry(qp.entry);
+        if (const int error = half.check(qp, wr); error != 0) {
+            return error;
+        }
+        (qp.*waiting).push_back(half.make(qp, wr));
+        qp.posts_wait.store(true, std::memory_order_release);
+    }
+    qp.nic.posted();
+    return 0;
+}
+
 int post_send(ibv_qp* of, ibv_send_wr* wr, ibv_send_wr** bad) {
     Qp& qp = *qp_of(of);
     if (!qp.life.check("ibv_post_send", "queue pair")) {
         *bad = wr;
         return EINVAL;
     }
-    const deft::MutexLock lock(qp.nic.mutex);
     for (; wr != nullptr; wr = wr->next) {
-        if (const int error = qp.requester.queue.check(qp, *wr); error != 0) {
+        if (const int error = post_one(qp, qp.requester.queue, &Qp::sends_waiting, *wr);
+            error != 0) {  // those before it are posted
             *bad = wr;
             return error;
-        }
-        const SendRequest& request = qp.requester.queue.push(qp, *wr);
-        if (qp.now != IBV_QPS_ERR) {
-            qp.requester.posted();
-            continue;
-        }
-        const bool room = qp.complete_send(request, IBV_WC_WR_FLUSH_ERR);
-        qp.requester.queue.requests.pop_back();
-        if (!room) {
-            qp.cq_overrun(qp.qp_base.send_cq);
         }
     }
     return 0;
@@ -243,21 +267,13 @@ int post_receive(ibv_qp* of, ibv_recv_wr* wr, ibv_recv_wr** bad) {
         *bad = wr;
         return EINVAL;
     }
-    const deft::MutexLock lock(qp.nic.mutex);
-    int error = 0;
     for (; wr != nullptr; wr = wr->next) {
-        error = qp.responder.post(*wr);
-        if (error != 0) {  // those before it are posted
+        if (const int error = post_one(qp, qp.responder, &Qp::receives_waiting, *wr); error != 0) {
             *bad = wr;
-            break;
+            return error;
         }
     }
-    if (qp.now == IBV_QPS_ERR) {
-        qp.enter_error();  // flushes what was just posted
-    } else {
-        qp.responder.resume();
-    }
-    return error;
+    return 0;
 }
 
 }  // namespace

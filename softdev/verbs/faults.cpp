@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::count);
 constexpr std::array<const char*, kFaults> kNames = {
-    "lose_acks",  "resend",      "late_write", "reg_fails",     "event_missing",
-    "event_late", "modify_slow", "shuffle",    "complete_late", "flush_lost"};
-constexpr std::array<int, kFaults> kUsualMs = {0, 20, 300, 0, 0, 500, 1000, 0, 20, 0};
+    "lose_acks",   "resend",  "late_write",    "reg_fails",  "event_missing", "event_late",
+    "modify_slow", "shuffle", "complete_late", "flush_lost", "gpu_late"};
+constexpr std::array<int, kFaults> kUsualMs = {0, 20, 300, 0, 0, 500, 1000, 0, 20, 0, 500};
 
 // When a fault happens: at the occasion of that number, or at each with that chance.
 struct Trigger {

@@ -18,6 +18,7 @@ enum class Fault : unsigned {
     shuffle,        ///< a write's bytes are placed last first, after those of later writes
     complete_late,  ///< a receive completion comes complete_late_ms later
     flush_lost,     ///< a queue pair's requests never complete once it is in the error state
+    gpu_late,       ///< a GPU sees a write when the device is read through, or gpu_late_ms later
     count
 };
 

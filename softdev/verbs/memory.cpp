@@ -97,6 +97,11 @@ char* MemoryTable::remote(const ibv_pd* pd, std::uint32_t key, std::uint64_t add
     return found->second->find(address, bytes);
 }
 
+bool MemoryTable::gpu(std::uint32_t key) const {
+    const auto found = by_rkey_.find(key);
+    return found != by_rkey_.end() && found->second->gpu;
+}
+
 int pin(void* at, std::size_t length, bool written) {
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(at) / page * page;

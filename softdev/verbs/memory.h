@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "softdev/verbs/life.h"
 #include "softdev/verbs/memory_limit.h"
@@ -41,11 +42,22 @@ struct Region : ibv_mr {
     std::uint64_t iova = 0;
     char* host = nullptr;  ///< where the device itself finds the first byte
     unsigned access = 0;
+    bool gpu = false;    ///< memory of one
     Mapping mapping;     ///< the device's own, of a dmabuf
     LockedPages locked;  ///< none of a GPU's memory
 
     /// Where these bytes are; nullptr: not all of them are of this region.
     char* find(std::uint64_t address, std::uint64_t bytes) const;
+};
+
+/// A write that has arrived and whose bytes are not in their place yet.
+struct HeldWrite {
+    char* target = nullptr;
+    std::vector<char> bytes;
+
+    bool overlaps(const char* begin, std::size_t length) const {
+        return target < begin + length && begin < target + bytes.size();
+    }
 };
 
 /// All regions of a device, by key. Keys for local and for remote use differ, and none comes again
@@ -60,6 +72,8 @@ public:
     /// Memory that a peer names. `need` is an access flag.
     char* remote(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
                  unsigned need) const;
+    /// Whether a peer's key is of a GPU's memory.
+    bool gpu(std::uint32_t key) const;
 
 private:
     std::unordered_map<std::uint32_t, std::unique_ptr<Region>> by_lkey_;

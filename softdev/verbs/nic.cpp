@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -109,8 +111,17 @@ void Nic::run() {
             handle(event.data.u64, event.events);
         }
         const deft::MutexLock lock(mutex);
+        take_posts();
         timers_.run_due();
         discarded_.clear();
+    }
+}
+
+void Nic::take_posts() {
+    if (posts_wait_.exchange(false, std::memory_order_acq_rel)) {
+        for (const auto& [number, qp] : qps_) {
+            qp->take_posts();
+        }
     }
 }
 
@@ -133,6 +144,7 @@ void Nic::help() {
         return;
     }
     const deft::MutexLock lock(mutex, std::adopt_lock);
+    take_posts();
     std::array<epoll_event, 8> events;
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
@@ -244,12 +256,27 @@ std::unique_ptr<Region> Nic::take_back(const Region& region) {
     for (const auto& [number, qp] : qps_) {
         qp->responder.place_held();
     }
+    reach_gpu();
     auto removed = memory.remove(region);
     for (const auto& [number, qp] : qps_) {
         qp->requester.region_gone(region);
         qp->responder.region_gone(region);
     }
     return removed;
+}
+
+void Nic::reach_gpu() {
+    for (const HeldWrite& write : to_gpu_) {
+        std::memcpy(write.target, write.bytes.data(), write.bytes.size());
+    }
+    to_gpu_.clear();
+}
+
+void Nic::reach_gpu_late(HeldWrite write) {
+    to_gpu_.push_back(std::move(write));
+    timers_.cancel(to_gpu_timer_);
+    const auto wait = std::chrono::milliseconds(milliseconds(Fault::gpu_late));
+    to_gpu_timer_ = later(wait, [this] { reach_gpu(); });
 }
 
 // Called when the kernel says that something about interfaces has changed.

@@ -83,8 +83,17 @@ public:
     Qp* find(std::uint32_t number) const;
     /// Nothing of the region is read or written when this returns.
     std::unique_ptr<Region> take_back(const Region& region);
+    /// What the bus has of writes to a GPU's memory (Fault::gpu_late) gets there: now, with a read
+    /// through the device; or of this one so much later.
+    void reach_gpu();
+    void reach_gpu_late(HeldWrite write);
     void post_event(const ibv_async_event& event) { async.push(event); }
     void look_at_ports();
+    /// Any thread, without the lock: something was posted to a queue pair and waits (Qp::entry).
+    void posted() {
+        posts_wait_.store(true, std::memory_order_release);
+        wake();
+    }
 
 private:
     class Group;
@@ -94,6 +103,7 @@ private:
     void take_wake_up();
     void handle(std::uint64_t id, unsigned events);
     void wake();
+    void take_posts();
 
     std::vector<Port> ports_;
     std::vector<Netdev> seen_;  ///< of each port
@@ -102,11 +112,14 @@ private:
     std::unordered_map<std::uint64_t, Endpoint*> endpoints_;
     std::uint64_t last_id_ = 0;
     Timers timers_;
+    std::vector<HeldWrite> to_gpu_;  ///< in their order
+    std::uint64_t to_gpu_timer_ = 0;
     std::vector<std::unique_ptr<Endpoint>> kept_;
     std::vector<std::unique_ptr<Endpoint>> discarded_;
     std::vector<std::unique_ptr<Group>> groups_;
     std::unique_ptr<PortWatch> port_watch_;
     std::unordered_map<std::uint32_t, Qp*> qps_;
+    std::atomic<bool> posts_wait_{false};
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

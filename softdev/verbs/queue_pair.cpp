@@ -2,6 +2,7 @@
 #include "softdev/verbs/queue_pair.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "softdev/verbs/faults.h"
 #include "softdev/verbs/report.h"
@@ -134,6 +135,49 @@ void Qp::flush_receives() {
     responder.requests.clear();
 }
 
+void Qp::take(SendRequest&& request) {
+    if (now == IBV_QPS_ERR) {
+        if (!complete_send(request, IBV_WC_WR_FLUSH_ERR)) {
+            cq_overrun(qp_base.send_cq);
+        }
+    } else if (now == IBV_QPS_RTS) {
+        requester.queue.requests.push_back(std::move(request));
+        requester.posted();
+    }
+}
+
+void Qp::take(ReceiveRequest&& request) {
+    if (now == IBV_QPS_RESET) {
+        return;  // since it was posted
+    }
+    responder.requests.push_back(std::move(request));
+    if (now == IBV_QPS_ERR) {
+        enter_error();  // flushes it
+    } else {
+        responder.resume();
+    }
+}
+
+void Qp::take_posts() {
+    if (!posts_wait.load(std::memory_order_acquire)) {
+        return;
+    }
+    std::deque<SendRequest> sends;
+    std::deque<ReceiveRequest> receives;
+    {
+        const deft::MutexLock lock(entry);
+        posts_wait.store(false, std::memory_order_relaxed);
+        sends.swap(sends_waiting);
+        receives.swap(receives_waiting);
+    }
+    for (ReceiveRequest& request : receives) {
+        take(std::move(request));
+    }
+    for (SendRequest& request : sends) {
+        take(std::move(request));
+    }
+}
+
 void Qp::enter_error(ibv_wc_status first) {
     now = IBV_QPS_ERR;
     requester.close();
@@ -154,8 +198,13 @@ void Qp::enter_reset() {
     responder.close();
     static_cast<Cq*>(qp_base.send_cq)->drop(this);
     static_cast<Cq*>(qp_base.recv_cq)->drop(this);
-    requester.queue.clear();
-    responder.clear();
+    {
+        const deft::MutexLock lock(entry);
+        sends_waiting.clear();
+        receives_waiting.clear();
+        requester.queue.clear();
+        responder.clear();
+    }
     attr = {};
     own.reset();
 }

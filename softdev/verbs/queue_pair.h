@@ -5,9 +5,11 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 
+#include "base/mutex.h"
 #include "softdev/verbs/completion.h"
 #include "softdev/verbs/netdev.h"
 #include "softdev/verbs/nic.h"
@@ -24,8 +26,15 @@ struct Qp : ibv_qp_ex {
 
     Life life;
     Nic& nic;
+    /// What was posted while others had Nic::mutex: who posts waits for no transfer, as with a
+    /// card. Held for that alone; taken behind Nic::mutex, if both are.
+    deft::Mutex entry;
+    std::deque<SendRequest> sends_waiting DEFT_GUARDED_BY(entry);
+    std::deque<ReceiveRequest> receives_waiting DEFT_GUARDED_BY(entry);
+    std::atomic<bool> posts_wait{false};
+    /// Written under Nic::mutex. ibv_qp::state is what the program last asked for.
+    std::atomic<ibv_qp_state> now{IBV_QPS_RESET};
     // All under Nic::mutex.
-    ibv_qp_state now = IBV_QPS_RESET;  ///< ibv_qp::state is what the program last asked for
     ibv_qp_attr attr{};
     ibv_qp_init_attr init{};
     Address peer;
@@ -41,6 +50,12 @@ struct Qp : ibv_qp_ex {
     Clock::duration retry_time() const;
     /// Whether a connection to this queue pair is from its peer, and it may receive.
     bool takes(const wire::Hello& hello, const Address& local, const Address& remote) const;
+    /// What was posted gets into the queues, behind what is there. Before anything else is done
+    /// with them.
+    void take_posts();
+    /// One that has room: it is sent, or flushed.
+    void take(SendRequest&& request);
+    void take(ReceiveRequest&& request);
     /// Flushes both queues. The oldest send request gets `first`.
     void enter_error(ibv_wc_status first = IBV_WC_WR_FLUSH_ERR);
     /// As made: queues empty, no completion left.

@@ -57,9 +57,12 @@ int Requester::open_socket() {
     const int yes = 1;
     const int traffic_class = qp_.attr.ah_attr.grh.traffic_class;
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    // Where the kernel lets only root do that, the address alone chooses the netdev.
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, netdev.c_str(),
-                 static_cast<socklen_t>(netdev.size() + 1));
+    // Where the kernel lets only root do that, the address alone chooses the netdev. What a device
+    // sends to itself never leaves it.
+    if (!qp_.own->same_host(qp_.peer)) {
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, netdev.c_str(),
+                     static_cast<socklen_t>(netdev.size() + 1));
+    }
     const bool four = qp_.own->family() == AF_INET;
     ::setsockopt(fd.get(), four ? IPPROTO_IP : IPPROTO_IPV6, four ? IP_TOS : IPV6_TCLASS,
                  &traffic_class, sizeof traffic_class);

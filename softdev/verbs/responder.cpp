@@ -128,26 +128,30 @@ void Responder::clear() {
     freed.store(posted_);
 }
 
-int Responder::post(const ibv_recv_wr& wr) {
-    const std::uint32_t number = qp_.qp_base.qp_num;
-    if (qp_.now == IBV_QPS_RESET) {
+int Responder::check(const Qp& qp, const ibv_recv_wr& wr) const {
+    const std::uint32_t number = qp.qp_base.qp_num;
+    if (qp.now == IBV_QPS_RESET) {
         return refuse(EINVAL, "ibv_post_recv: QP %u is in state RESET", number);
     }
-    if (posted_ - freed.load(std::memory_order_acquire) >= qp_.init.cap.max_recv_wr) {
+    if (posted_ - freed.load(std::memory_order_acquire) >= qp.init.cap.max_recv_wr) {
         return refuse(ENOMEM, "ibv_post_recv: QP %u: the receive queue is full (%u)", number,
-                      qp_.init.cap.max_recv_wr);
+                      qp.init.cap.max_recv_wr);
     }
-    if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > qp_.init.cap.max_recv_sge ||
+    if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > qp.init.cap.max_recv_sge ||
         (wr.num_sge > 0 && wr.sg_list == nullptr)) {
         return refuse(EINVAL, "ibv_post_recv: QP %u: %d entries, the limit is %u", number,
-                      wr.num_sge, qp_.init.cap.max_recv_sge);
+                      wr.num_sge, qp.init.cap.max_recv_sge);
     }
-    ReceiveRequest& made = requests.emplace_back();
+    return 0;
+}
+
+ReceiveRequest Responder::make(const Qp& /*qp*/, const ibv_recv_wr& wr) {
+    ReceiveRequest made;
     made.wr_id = wr.wr_id;
     made.sge_count = static_cast<std::size_t>(wr.num_sge);
     std::copy_n(wr.sg_list, made.sge_count, made.sges.begin());
     made.number = ++posted_;
-    return 0;
+    return made;
 }
 
 void Responder::resume() {

@@ -24,12 +24,6 @@ struct ReceiveRequest {
     std::uint64_t number = 0;
 };
 
-/// A write that has arrived and whose bytes are not in their place yet (Fault::shuffle).
-struct HeldWrite {
-    char* target = nullptr;
-    std::vector<char> bytes;
-};
-
 class Responder : public Endpoint {
 public:
     explicit Responder(Qp& qp) : qp_(qp) {}
@@ -40,13 +34,15 @@ public:
     void ready(unsigned events) override;
     /// Nothing more is placed or answered when this returns.
     void close();
-    /// 0, or what ibv_post_recv returns. Reports what is wrong.
-    int post(const ibv_recv_wr& wr);
+    /// 0, or what ibv_post_recv returns. Reports what is wrong. Under Qp::entry.
+    int check(const Qp& qp, const ibv_recv_wr& wr) const;
+    /// Takes room for it. Under Qp::entry.
+    ReceiveRequest make(const Qp& qp, const ibv_recv_wr& wr);
     /// Requests that were posted while the peer's waited for one.
     void resume();
     void place_held();
     void region_gone(const Region& region);
-    void clear();
+    void clear();  ///< under Qp::entry, too
     bool solicited() const { return (header_.flags & wire::kSolicited) != 0; }
 
     std::deque<ReceiveRequest> requests;
@@ -85,18 +81,19 @@ private:
     void fail_receive(ibv_wc_status here, ibv_wc_status there);
 
     Qp& qp_;
-    std::uint64_t posted_ = 0;
+    std::uint64_t posted_ = 0;  ///< under Qp::entry
     Phase phase_ = Phase::header;
     bool started_ = false;  ///< a request has come
     bool mute_ = false;     ///< Fault::lose_acks
     bool shuffled_ = false;
+    bool gpu_late_ = false;  ///< the write that is coming in is seen late
     wire::RequestHeader header_;
     std::size_t filled_ = 0;
     char* target_ = nullptr;
     Pieces pieces_;
     std::vector<char> aside_;  ///< a copy that counts as lost, or one that is placed later
     std::deque<Answer> answers_;
-    std::vector<HeldWrite> held_;
+    std::vector<HeldWrite> held_;  ///< Fault::shuffle
     std::uint64_t held_timer_ = 0;
     std::uint64_t not_ready_timer_ = 0;
 };

@@ -108,7 +108,7 @@ void Responder::tell_not_ready() {
 
 bool Responder::begin_write() {
     target_ = nullptr;
-    shuffled_ = false;
+    shuffled_ = gpu_late_ = false;
     if ((qp_.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
         report("QP %u: a peer writes, and the queue pair does not allow it", qp_.qp_base.qp_num);
         reject(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
@@ -126,7 +126,13 @@ bool Responder::begin_write() {
         return false;
     }
     shuffled_ = header_.kind == wire::Request::write && inject(Fault::shuffle);
-    if (shuffled_) {
+    if (!shuffled_ && qp_.nic.memory.gpu(header_.rkey)) {
+        gpu_late_ = inject(Fault::gpu_late);
+        if (!gpu_late_) {
+            qp_.nic.reach_gpu();  // writes do not pass each other
+        }
+    }
+    if (shuffled_ || gpu_late_) {
         aside_.resize(header_.length);
         pieces_.add(aside_.data(), aside_.size());
     } else {
@@ -177,6 +183,7 @@ void Responder::begin_read() {
         return;
     }
     place_held();  // a read sees what was written before it
+    qp_.nic.reach_gpu();
     Answer data;
     data.reply.kind = wire::Answer::data;
     data.reply.sequence = header_.sequence;
@@ -201,6 +208,7 @@ void Responder::do_atomic() {
         return;
     }
     place_held();
+    qp_.nic.reach_gpu();
     auto* const value = reinterpret_cast<std::uint64_t*>(at);
     Answer data;
     data.reply.kind = wire::Answer::data;
@@ -222,11 +230,9 @@ void Responder::finish_request() {
         return;
     }
     if (shuffled_ && header_.kind == wire::Request::write) {
-        const char* const end = target_ + aside_.size();
-        const bool overlaps = std::any_of(held_.begin(), held_.end(), [&](const HeldWrite& one) {
-            return one.target < end && target_ < one.target + one.bytes.size();
-        });
-        if (overlaps) {
+        if (std::any_of(held_.begin(), held_.end(), [&](const HeldWrite& one) {
+                return one.overlaps(target_, aside_.size());
+            })) {
             place_held();
         }
         held_.push_back({target_, std::move(aside_)});
@@ -237,6 +243,10 @@ void Responder::finish_request() {
                 place_held();
             });
         }
+    }
+    if (gpu_late_ && is_write(header_.kind) && target_ != nullptr) {
+        qp_.nic.reach_gpu_late({target_, std::move(aside_)});
+        aside_ = {};
     }
     if (needs_receive_request()) {
         complete_receive();

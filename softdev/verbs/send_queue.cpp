@@ -87,8 +87,8 @@ int SendQueue::check(const Qp& qp, const ibv_send_wr& wr) const {
     return check_kind(qp, wr, bytes);
 }
 
-SendRequest& SendQueue::push(const Qp& qp, const ibv_send_wr& wr) {
-    SendRequest& made = requests.emplace_back();
+SendRequest SendQueue::make(const Qp& qp, const ibv_send_wr& wr) {
+    SendRequest made;
     made.wr = wr;
     made.sge_count = static_cast<std::size_t>(wr.num_sge);
     std::copy_n(wr.sg_list, made.sge_count, made.sges.begin());

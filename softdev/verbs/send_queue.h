@@ -32,9 +32,11 @@ struct SendRequest {
 
 class SendQueue {
 public:
-    /// 0, or what ibv_post_send returns. Reports what is wrong.
+    /// 0, or what ibv_post_send returns. Reports what is wrong. Under Qp::entry.
     int check(const Qp& qp, const ibv_send_wr& wr) const;
-    SendRequest& push(const Qp& qp, const ibv_send_wr& wr);
+    /// Takes room for it. Under Qp::entry.
+    SendRequest make(const Qp& qp, const ibv_send_wr& wr);
+    /// All under Nic::mutex from here on. This one under Qp::entry, too.
     void clear();
 
     bool empty() const { return requests.empty(); }
@@ -47,7 +49,7 @@ public:
     std::atomic<std::uint64_t> freed{0};
 
 private:
-    std::uint64_t posted_ = 0;
+    std::uint64_t posted_ = 0;  ///< under Qp::entry
 };
 
 }  // namespace softdev::verbs

@@ -17,6 +17,9 @@ unsigned long softverbs_violations(void);
 /* Memory that stands for a GPU's: it can be registered, and a CPU that touches it faults. */
 void* softverbs_alloc_device(size_t bytes);
 int softverbs_free_device(void* at);
+/* What the GPU sees there now, and what it writes: as cuMemcpy does it. 0 or EINVAL. */
+int softverbs_copy_to_device(void* device, const void* host, size_t bytes);
+int softverbs_copy_from_device(void* host, const void* device, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -281,7 +281,7 @@ enum {
     DEFT_VERBS_ACCESS_RELAXED_ORDERING = 1 << 20
 };
 /* ibv_wr_opcode, ibv_send_flags */
-enum { DEFT_VERBS_WR_RDMA_WRITE = 0, DEFT_VERBS_WR_SEND = 2 };
+enum { DEFT_VERBS_WR_RDMA_WRITE = 0, DEFT_VERBS_WR_SEND = 2, DEFT_VERBS_WR_RDMA_READ = 4 };
 enum { DEFT_VERBS_SEND_SIGNALED = 1 << 1 };
 /* ibv_wc_status */
 enum {

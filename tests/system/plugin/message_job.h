@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -20,6 +21,9 @@ inline std::byte pattern(std::size_t message, std::size_t at) {
     return static_cast<std::byte>((message * 7 + at * 13 + (at >> 9)) & 0xff);
 }
 
+// Where messages are: bytes that stand for a GPU's memory. Empty: in the host's.
+inline std::function<std::byte*(std::size_t)> gpu_memory;
+
 // One end: drives the table as NCCL's proxy does. Reports each received message on `control`.
 class Job {
 public:
@@ -29,8 +33,15 @@ public:
           control_(control),
           messages_(messages) {
         for (Buffer& buffer : buffers_) {
-            if (connection_.net->regMr(connection_.comm, buffer.data.data(), kLargest,
-                                       DEFT_NET_PTR_HOST, &buffer.memory) != 0) {
+            if (gpu_memory) {
+                buffer.data = gpu_memory(kLargest);
+            } else {
+                buffer.host.resize(kLargest);
+                buffer.data = buffer.host.data();
+            }
+            if (connection_.net->regMr(connection_.comm, buffer.data, kLargest,
+                                       gpu_memory ? DEFT_NET_PTR_CUDA : DEFT_NET_PTR_HOST,
+                                       &buffer.memory) != 0) {
                 die("regMr failed");
             }
         }
@@ -66,7 +77,8 @@ public:
 
 private:
     struct Buffer {
-        std::vector<std::byte> data = std::vector<std::byte>(kLargest);
+        std::vector<std::byte> host;
+        std::byte* data = nullptr;
         void* memory = nullptr;
         void* request = nullptr;
     };
@@ -78,7 +90,7 @@ private:
     void begin() {
         const auto* const net = connection_.net;
         Buffer& one = buffer(begun_);
-        void* data = one.data.data();
+        void* data = one.data;
         std::size_t size = sender_ ? size_of(begun_) : kLargest;
         int tag = 0;
         int result = 0;
@@ -110,16 +122,33 @@ private:
             return false;
         }
         if (!sender_) {
+            flush(buffer(ended_));
             check(static_cast<std::size_t>(size));
             (void)!write(control_, "m", 1);
         }
         // The buffer is NCCL's again: what is written to it now must not go out any more.
-        std::memset(buffer(ended_).data.data(), 0xEE, kLargest);
+        std::memset(buffer(ended_).data, 0xEE, kLargest);
         ++ended_;
         stall_ = std::max(stall_, Clock::now() - last_);
         last_ = Clock::now();
         waited_ = {};
         return true;
+    }
+
+    // As NCCL does it before a kernel looks at a GPU's memory.
+    void flush(Buffer& one) const {
+        void* data = one.data;
+        int size = 1;
+        void* request = nullptr;
+        if (gpu_memory && connection_.net->iflush(connection_.comm, 1, &data, &size, &one.memory,
+                                                  &request) != 0) {
+            die("iflush failed");
+        }
+        for (int done = request == nullptr ? 1 : 0; done == 0;) {
+            if (connection_.net->test(request, &done, nullptr) != 0) {
+                die("a flush failed");
+            }
+        }
     }
 
     void check(std::size_t size) const {

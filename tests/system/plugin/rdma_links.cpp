@@ -2,7 +2,7 @@
 // Two hosts whose link eth0 is a RoCE port of the software verbs device; DEFT_RDMA=replace. Every
 // byte is compared.
 //
-// usage: rdma_links LIBRARY VERBS CASE     VERBS: the stand-in libibverbs.so.1
+// usage: rdma_links LIBRARY VERBS CUDA CASE     VERBS, CUDA: the stand-ins' libraries
 //   both       TCP has eth1: both links carry
 //   dies       the same, and the port is down for a while
 //   alone      the same, and eth1, which all connections came in by, is down for a while
@@ -10,7 +10,10 @@
 //   one-sided  only the sender has a port
 //   late       the port is not active when the processes start, and is for a second connection
 //   aside      DEFT_RDMA=aside: the port is not touched
+//   gpu        as dies, and messages are in a GPU's memory: TCP has them while the port is down
 // Exit status 77: namespaces are not allowed here.
+#include <dlfcn.h>
+
 #include "tests/system/plugin/faulty_run.h"
 #include "tests/unit/topology/sysfs_tree.h"
 
@@ -40,10 +43,35 @@ void describe_port(deft::test::SysfsTree& tree, int host) {
     tree.put("soft0/ports/1/gid_attrs/types/3", "RoCE v2");
 }
 
-[[noreturn]] void run_end(const char* library, bool sender, int control) {
+// The stand-in's driver takes bytes of its own alone.
+void use_gpu(const char* cuda) {
+    void* const library = dlopen(cuda, RTLD_NOW | RTLD_GLOBAL);
+    const auto call = [&](const char* name, auto... arguments) {
+        auto* const function =
+            reinterpret_cast<int (*)(decltype(arguments)...)>(dlsym(library, name));
+        if (function == nullptr || function(arguments...) != 0) {
+            die("%s failed", name);
+        }
+    };
+    static void* context = nullptr;
+    call("cuInit", 0U);
+    call("cuDevicePrimaryCtxRetain", &context, 0);
+    call("cuCtxPushCurrent_v2", context);
+    gpu_memory = [call](std::size_t bytes) {
+        static unsigned long long address = 0;
+        call("cuMemAlloc_v2", &address, bytes);
+        return reinterpret_cast<std::byte*>(address);
+    };
+}
+
+[[noreturn]] void run_end(const char* library, const char* cuda, bool sender, int control) {
     deft::test::SysfsTree tree;
     if (case_name != "one-sided" || sender) {
         describe_port(tree, sender ? 1 : 2);
+    }
+    if (case_name == "gpu") {
+        tree.put("../../module/nvidia_peermem/version", "1");
+        use_gpu(cuda);
     }
     setenv("DEFT_SYSFS", tree.root().c_str(), 1);
     Job(library, sender, control, messages()).run();
@@ -74,7 +102,8 @@ std::uint64_t sent_bytes(pid_t pid, const char* link) {
 }
 
 Fault fault_of_case(pid_t receiver) {
-    const char* const link = case_name == "dies" ? "eth0" : case_name == "alone" ? "eth1" : "";
+    const bool port = case_name == "dies" || case_name == "gpu";
+    const char* const link = port ? "eth0" : case_name == "alone" ? "eth1" : "";
     Fault fault;
     fault.at = kFaultAt;
     fault.lasts = kDark;
@@ -128,6 +157,11 @@ void judge(const std::string& log, std::uint64_t port, std::uint64_t tcp) {
         }
         expect_lines(log, {"path eth1", " is down: "}, true);
         expect_lines(log, {"the peer's process has ended"}, false);
+    } else if (case_name == "gpu") {
+        if (port < all / 3 || tcp < all / 50) {
+            die("a link did not carry its part");
+        }
+        expect_lines(log, {"GPU memory over RDMA: peer memory", " is down: ", " is up: "}, true);
     } else if (case_name == "late") {
         if (port < all / 3 || tcp < all + all / 10) {
             die("the port did not carry its part of the second connection alone");
@@ -141,11 +175,11 @@ void judge(const std::string& log, std::uint64_t port, std::uint64_t tcp) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 4) {
-        die("usage: rdma_links LIBRARY VERBS CASE");
+    if (count != 5) {
+        die("usage: rdma_links LIBRARY VERBS CUDA CASE");
     }
     become_root(arguments);
-    case_name = arguments[3];
+    case_name = arguments[4];
     const std::string log = "/tmp/deft-rdma-links-" + std::to_string(getpid()) + ".log";
     setenv("DEFT_LOG", "info", 1);
     setenv("DEFT_LOG_FILE", log.c_str(), 1);
@@ -154,8 +188,8 @@ int main(int count, char** arguments) {
     setenv("SOFTDEV_VERBS", "soft0 eth0 roce", 1);
     unsetenv("DEFT_INTERFACES");
     setenv("NCCL_SOCKET_IFNAME", case_name == "shared" ? "eth" : "=eth1", 1);
-    End a = start_end([&](int control) { run_end(arguments[1], true, control); });
-    End b = start_end([&](int control) { run_end(arguments[1], false, control); });
+    End a = start_end([&](int control) { run_end(arguments[1], arguments[3], true, control); });
+    End b = start_end([&](int control) { run_end(arguments[1], arguments[3], false, control); });
     if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
         std::printf("skipped: no veth links for this user\n");
         kill(a.pid, SIGKILL);

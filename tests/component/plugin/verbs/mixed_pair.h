@@ -29,15 +29,24 @@ inline std::uint64_t sent_by(const char* link, const char* kind) {
     return LinkStats::process().link(link, kind).bytes_sent.load();
 }
 
+// Whose messages are in a GPU's memory; NULL: in the host's.
+struct OnGpu {
+    GpuMemory* near = nullptr;
+    GpuMemory* far = nullptr;
+};
+
 class MixedPair {
 public:
     static constexpr std::size_t kLargest = 1 << 20;
     static constexpr std::size_t kDepth = 4;
 
-    MixedPair(std::size_t links, const VerbsPorts& near, const VerbsPorts& far)
+    MixedPair(std::size_t links, const VerbsPorts& near, const VerbsPorts& far,
+              const OnGpu& gpus = {})
         : device_(loopback_device(links)) {
         near_.ports = near;
+        near_.gpu = gpus.near;
         far_.ports = far;
+        far_.gpu = gpus.far;
         std::string problem;
         listener_ = Listener::open(device_, far_, handle, problem);
         EXPECT_NE(listener_, nullptr) << problem;
@@ -63,8 +72,8 @@ public:
     // used again; `between` is called after each. False, and a failure of the test, if it ends
     // otherwise.
     bool run(std::size_t messages, const std::function<void(std::size_t)>& between = {}) {
-        Ring out(*sender, kDepth);
-        Ring in(*receiver, kDepth);
+        Ring out(*sender, kDepth, near_.gpu != nullptr && !in_host_memory);
+        Ring in(*receiver, kDepth, far_.gpu != nullptr && !in_host_memory);
         std::size_t sends = 0;
         std::size_t receives = 0;
         Nanos moved = steady_now();
@@ -77,29 +86,32 @@ public:
             }
             if (receives < messages && in.free(receives)) {
                 Buffer& buffer = in.at(receives);
-                if (receives >= kDepth && !unchanged(buffer.bytes, receives - kDepth)) {
+                if (receives >= kDepth && !unchanged(buffer, receives - kDepth)) {
                     return false;
                 }
                 std::fill(buffer.bytes.begin(), buffer.bytes.end(), std::byte{0xEE});
+                buffer.write();
                 buffer.request =
-                    receiver->irecv(buffer.bytes.data(), kLargest, false, now, buffer.region.get());
+                    receiver->irecv(buffer.at(), kLargest, false, now, buffer.region.get());
                 receives += buffer.request != nullptr ? 1 : 0;
             }
             if (sends < messages && out.free(sends)) {
                 Buffer& buffer = out.at(sends);
                 fill(buffer.bytes, sends);
+                buffer.write();
                 buffer.request =
-                    sender->isend(buffer.bytes.data(), size_of(sends), now, buffer.region.get());
+                    sender->isend(buffer.at(), size_of(sends), now, buffer.region.get());
                 sends += buffer.request != nullptr ? 1 : 0;
             }
             std::size_t size = 0;
             if (out.ended < sends && sender->test(out.oldest().request, now, &size)) {
                 // The buffer is the job's again: what it holds now must not go out.
                 std::fill(out.oldest().bytes.begin(), out.oldest().bytes.end(), std::byte{0xDD});
+                out.oldest().write();
                 out.end();
             }
             if (in.ended < receives && receiver->test(in.oldest().request, now, &size)) {
-                if (!right(in.oldest().bytes, in.ended, size)) {
+                if (!flush(in.oldest()) || !right(in.oldest(), in.ended, size)) {
                     return false;
                 }
                 in.end();
@@ -118,7 +130,7 @@ public:
             }
         }
         for (std::size_t last = messages - std::min(messages, kDepth); last < messages; ++last) {
-            if (!unchanged(in.at(last).bytes, last)) {
+            if (!unchanged(in.at(last), last)) {
                 return false;
             }
         }
@@ -136,24 +148,76 @@ public:
     std::array<std::byte, wire::kHandleBytes> handle{};
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
+    bool flushes = true;
+    bool flushes_by_driver = false;  // as no port can read there
+    bool in_host_memory = false;     // the messages, whatever may be
 
 private:
     struct Buffer {
         std::vector<std::byte> bytes = std::vector<std::byte>(kLargest);
+        void* gpu = nullptr;  // then `bytes` are a copy of what is there
         std::unique_ptr<Region> region;
         Request* request = nullptr;
+
+        void* at() { return gpu != nullptr ? gpu : bytes.data(); }
+        void write() const {
+            if (gpu != nullptr) {
+                softverbs<int(void*, const void*, std::size_t)>("softverbs_copy_to_device")(
+                    gpu, bytes.data(), kLargest);
+            }
+        }
+        void read() {
+            if (gpu != nullptr) {
+                softverbs<int(void*, const void*, std::size_t)>("softverbs_copy_from_device")(
+                    bytes.data(), gpu, kLargest);
+            }
+        }
     };
+    // As NCCL does it for a GPU's memory.
+    bool flush(const Buffer& buffer) {
+        if (buffer.gpu == nullptr || !flushes) {
+            return true;
+        }
+        std::string problem;
+        const Region nowhere(Memory{buffer.gpu, kLargest, Memory::Kind::Device}, {}, problem);
+        Request* const request =
+            receiver->flush(buffer.gpu, flushes_by_driver ? nowhere : *buffer.region, steady_now());
+        const Nanos deadline = steady_now() + kPatience;
+        std::size_t size = 0;
+        while (request != nullptr && !receiver->test(request, steady_now(), &size)) {
+            if (receiver->failure() || steady_now() > deadline) {
+                ADD_FAILURE() << "no flush: " << receiver->failure().text;
+                return false;
+            }
+        }
+        return !receiver->failure();
+    }
     // Buffers of one end, registered as regMr does it.
     class Ring {
     public:
-        Ring(const ConnectionEnd& end, std::size_t depth) : buffers_(depth) {
+        Ring(const ConnectionEnd& end, std::size_t depth, bool on_gpu) : buffers_(depth) {
             const auto domains = end.domains();
             for (Buffer& buffer : buffers_) {
                 std::string problem;
-                buffer.region = std::make_unique<Region>(
-                    Memory{buffer.bytes.data(), buffer.bytes.size()}, domains, problem);
+                if (on_gpu) {
+                    buffer.gpu = softverbs<void*(std::size_t)>("softverbs_alloc_device")(kLargest);
+                    EXPECT_NE(buffer.gpu, nullptr);
+                }
+                const auto kind = on_gpu ? Memory::Kind::Device : Memory::Kind::Host;
+                buffer.region =
+                    std::make_unique<Region>(Memory{buffer.at(), kLargest, kind}, domains, problem);
             }
         }
+        ~Ring() {
+            for (Buffer& buffer : buffers_) {
+                buffer.region.reset();
+                if (buffer.gpu != nullptr) {
+                    softverbs<int(void*)>("softverbs_free_device")(buffer.gpu);
+                }
+            }
+        }
+        Ring(const Ring&) = delete;
+        Ring& operator=(const Ring&) = delete;
         bool free(std::size_t number) { return number - ended < buffers_.size(); }
         Buffer& at(std::size_t number) { return buffers_[number % buffers_.size()]; }
         Buffer& oldest() { return at(ended); }
@@ -177,16 +241,18 @@ private:
             bytes[i] = pattern(message, i);
         }
     }
-    static bool right(const std::vector<std::byte>& bytes, std::size_t message, std::size_t size) {
+    static bool right(Buffer& buffer, std::size_t message, std::size_t size) {
+        buffer.read();
         if (size != size_of(message)) {
             ADD_FAILURE() << "message " << message << " has " << size << " bytes";
             return false;
         }
-        return holds(bytes, message, "differs");
+        return holds(buffer.bytes, message, "differs");
     }
     // What it held when it was complete.
-    static bool unchanged(const std::vector<std::byte>& bytes, std::size_t message) {
-        return holds(bytes, message, "was changed after it had come");
+    static bool unchanged(Buffer& buffer, std::size_t message) {
+        buffer.read();
+        return holds(buffer.bytes, message, "was changed after it had come");
     }
     static bool holds(const std::vector<std::byte>& bytes, std::size_t message, const char* not_) {
         const std::size_t size = size_of(message);

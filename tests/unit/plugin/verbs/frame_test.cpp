@@ -53,12 +53,13 @@ TEST(VerbsFrame, KeepsEveryField) {
     EXPECT_EQ(control.posted, 6U);
 
     frame.kind = VerbsFrameKind::Grant;
-    frame.grant = {9, 0x7000'0000'0000, 1 << 20, 0xabcdef01};
+    frame.grant = {9, 0x7000'0000'0000, 1 << 20, 0xabcdef01, true};
     const Grant grant = again(frame).grant;
     EXPECT_EQ(grant.message, 9U);
     EXPECT_EQ(grant.address, 0x7000'0000'0000U);
     EXPECT_EQ(grant.capacity, 1U << 20);
     EXPECT_EQ(grant.key, 0xabcdef01U);
+    EXPECT_TRUE(grant.on_gpu);
 }
 
 TEST(VerbsFrame, AFenceNamesAPathAndAnIncarnation) {
