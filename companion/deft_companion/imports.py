@@ -11,6 +11,8 @@ from .library import guarded
 # Which modules of this package look at which of torch's.
 _WATCHED = {
     "torch.autograd": ("backward",),
+    "torch._tensor": ("exports",),
+    "torch.utils.dlpack": ("exports",),
     "torch.nn.modules.module": ("layer_hooks",),
     "torch.optim.optimizer": ("optimizers", "layer_hooks"),
     "torch.nn.utils.clip_grad": ("clipping",),
