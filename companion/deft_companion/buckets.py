@@ -23,7 +23,8 @@ class Buckets:
     """The state of the hook of one module."""
 
     def __init__(self, ddp, module):
-        self.ddp = weakref.ref(ddp)
+        # What steps.py has of its buckets' memory goes with it.
+        self.ddp = weakref.ref(ddp, lambda _: module.forget_state())
         self.module = module
         self.take_group(ddp.process_group)
         self.jobs = None    # hook and state that the job has registered later: they count
@@ -93,7 +94,7 @@ def _sum(state, bucket):
     buffer.mul_(state.scale)
     steps = state.module.steps
     if steps is not None and steps.takes_shares:
-        steps.share_comes(bucket.index(), bucket)
+        steps.shares_come(bucket.index(), bucket, buffer)
     _mark(state, buffer, bucket)
     work = state.group.allreduce([buffer])
     if state.layers is None and not library().layers:

@@ -14,6 +14,8 @@ _WATCHED = {
     "torch.autograd.function": ("layer_hooks",),
     "torch._functorch.eager_transforms": ("layer_hooks",),
     "torch.utils": ("swapped",),
+    "torch._tensor": ("exports",),
+    "torch.utils.dlpack": ("exports",),
     "torch.nn.modules.module": ("layer_hooks",),
     "torch.optim.optimizer": ("optimizers", "layer_hooks"),
     "torch.nn.utils.clip_grad": ("clipping",),

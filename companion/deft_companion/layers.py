@@ -14,6 +14,7 @@ import threading
 import weakref
 
 from . import pending
+from .exports import exports
 from .first_use import FirstUse
 from .late_steps import TO_NONE, TO_ZERO, LateStep, clear, lists_of, why_not
 from .layouts import layout_of, why_not_layers
@@ -36,6 +37,7 @@ class Layers:
         self.iterations = 0
         self.early = 0         # iterations in a row that waited for everything too early
         self.early_at = ""     # the line that made the latest do so
+        self.exports = 0       # exports.count, when its memory was not among them
         self._told = False
 
     def tell(self):
@@ -56,26 +58,39 @@ class Sum:
     def __init__(self, layers, layout, work, left):
         self.layers, self.layout, self.work, self.left = layers, layout, work, left
         self.gradients = None  # of its parameters; null: not asked for yet
+        self.states = ()       # of the optimizer, for them
         self.failed = False    # backward has, so it has left no gradients
         self.step = None       # LateStep; null: none was asked for yet
         self.cleared = {}      # {id of a parameter: how}: zero_grad() came behind the step
         self.stream = None
 
     def hold(self):
-        """From here on each use of a parameter or gradient is heard. False: not of all."""
-        tensors = self.layout.parameters
+        """From here on each use of a parameter, a gradient or the optimizer's state is heard.
+        False: not of all."""
         self.stream = stream_of(self.layout.device)
         self.find_gradients()
         if any(gradient is None or gradient.requires_grad for gradient in self.gradients):
             return False
-        return all([classes().hold(tensor) for tensor in (*tensors, *self.gradients)])
+        self._find_states()
+        return all([classes().hold(tensor) for tensor in self.memory()])
+
+    def memory(self):
+        """What its step changes."""
+        return (*self.layout.parameters, *(self.gradients or ()), *self.states)
+
+    def _find_states(self):
+        """The job may have kept them, or the dictionary that they are in."""
+        optimizer, tensor = self.layers.module.owner(), sys.modules["torch"].Tensor
+        state = vars(optimizer)["state"] if optimizer is not None else {}
+        self.states = [value for parameter in self.layout.parameters
+                       for value in state.get(parameter, {}).values() if type(value) is tensor]
 
     def find_gradients(self):
         get = gradient_of().__get__
         self.gradients = [get(parameter, type(parameter)) for parameter in self.layout.parameters]
 
     def release(self):
-        for tensor in (*self.layout.parameters, *(self.gradients or ())):
+        for tensor in self.memory():
             classes().release(tensor)
 
     def wait(self):
@@ -155,20 +170,23 @@ class AllLayers:
     def backward_ends(self, failed):
         """Here DistributedDataParallel has gone on as if the sums were there."""
         with self._lock:
+            # Where not all have come, as a layer was frozen, it has copied none.
             for one in self._coming:
-                one.failed = failed
+                one.failed = failed or one.layers.module.expected > 0
             self.sums, self._coming = self.sums + self._coming, []
         if not self.sums:
             return
-        if failed or self.stopped or not self._hold():
+        if any(one.failed for one in self.sums) or self.stopped or not self._hold():
             self.settle()
 
     @guarded
     def _hold(self):
         with self._lock:
-            if not all([one.hold() for one in self.sums]):
+            given_away = exports.count
+            if not all([one.hold() for one in self.sums]) or self._are_given_away():
                 return False
             for one in self.sums:
+                one.layers.exports = given_away
                 self._by_parameter.update((id(parameter), one)
                                           for parameter in one.layout.parameters)
             all_layers = {one.layers for one in self.sums}
@@ -184,6 +202,20 @@ class AllLayers:
             self._here = all_layers
             self._first_use.begin(all_layers)
         return True
+
+    def _are_given_away(self):
+        one, line = exports.find([one for one in self.sums if one.layers.exports != exports.count])
+        if one is not None:
+            one.layers.module.refuse("the memory of a parameter, of a gradient or of the optimizer "
+                                     f"is given to NumPy or by DLPack{line}")
+        return one is not None
+
+    def given_away(self):
+        """Some memory has been, whose it may be."""
+        if self.sums:
+            with self._lock:
+                if self._are_given_away():
+                    self.settle(where)
 
     # The optimizer.
 
@@ -209,8 +241,8 @@ class AllLayers:
     @guarded
     def _note(self, optimizer, make, mine):
         torch = sys.modules["torch"]
-        if any(one.step is not None or one.gradients is None or not one.layers.rests()
-               for one in mine):
+        if any(one.step is not None or one.gradients is None or not one.layers.rests() or
+               one.layout.optimizer() is not optimizer for one in mine):
             return None
         why = why_not(optimizer, torch.Tensor) or why_not_plain(mine[0].layout.device,
                                                                 mine[0].stream)
@@ -364,5 +396,6 @@ class AllLayers:
 
 layers = AllLayers()
 pending.users = layers
+exports.heard = layers.given_away
 # A child has no communicator, so it cannot wait for a sum.
 os.register_at_fork(before=layers.settle_for_fork, after_in_child=layers.begin_in_child)

@@ -2,6 +2,7 @@
 """Where DistributedDataParallel keeps the gradients of a bucket."""
 
 import sys
+import weakref
 
 from .late_steps import lists_of
 
@@ -9,10 +10,11 @@ from .late_steps import lists_of
 class Layout:
     """Of one bucket. It holds from iteration to iteration."""
 
-    def __init__(self, buffer, parameters, lists):
+    def __init__(self, buffer, parameters, optimizer, lists):
         self.address, self.device = buffer.data_ptr(), buffer.device
         self.parameters = parameters
-        self.lists = lists      # of them, by the optimizer's groups
+        self.optimizer = weakref.ref(optimizer)
+        self.lists = lists      # of them, by its groups
         self.views = []
         at = buffer.storage_offset()
         for parameter in parameters:
@@ -27,16 +29,16 @@ class Layout:
 def layout_of(layers, bucket, buffer):
     """None: it is not as it is known to be."""
     parameters, place = bucket.parameters(), bucket.index()
-    known = layers.layouts.get(place)
-    if known is not None and known.fits(buffer, parameters):
+    known, optimizer = layers.layouts.get(place), layers.module.owner()
+    if (known is not None and known.optimizer() is optimizer is not None and
+        known.fits(buffer, parameters)):
         return known
-    optimizer = layers.module.owner()
     if (optimizer is None or buffer.numel() != sum(one.numel() for one in parameters) or
         not all(id(one) in layers.module.ids for one in parameters)):
         return None
     ids = {id(one) for one in parameters}
     lists = lists_of(optimizer, lambda parameter: id(parameter) in ids)
-    layers.layouts[place] = Layout(buffer, parameters, lists)
+    layers.layouts[place] = Layout(buffer, parameters, optimizer, lists)
     return layers.layouts[place]
 
 

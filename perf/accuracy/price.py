@@ -59,10 +59,18 @@ class Module:
 
 
 class Bucket:
-    """All gradients of one rank, over the number of ranks."""
+    """One for all gradients of a module: what is in its memory is a rank's, and then their sum."""
 
-    def __init__(self, parameters, gradients):
-        self.parameters, self.gradients = lambda: parameters, lambda: gradients
+    def __init__(self, parameters):
+        import torch
+        self.parameters = lambda: parameters
+        self.buffer = torch.empty(sum(parameter.numel() for parameter in parameters))
+
+    def has(self, gradients):
+        at = 0
+        for gradient in gradients:
+            self.buffer[at:at + gradient.numel()] = gradient.reshape(-1)
+            at += gradient.numel()
 
 
 def delivered(policy, optimizer, sums):
@@ -90,17 +98,20 @@ def train(model_name, optimizer_name, rate, policy, batch, seed):
     optimizer = ddp.make_optimizer(optimizer_name, parameters, rate)
     images, labels, test_images, test_labels = ddp.load_data(torch.device("cpu"))
     module, sums = Module(parameters), []
-    steps = Steps(module, 2)
+    steps, bucket = Steps(module, 2), Bucket(parameters)
     for both in one_process.iterations(model_name, batch, seed, len(images)):
         shares = [torch.autograd.grad(
             torch.nn.functional.cross_entropy(model(images[one]), labels[one]) / 2, parameters)
             for one in both]
-        steps.share_comes(0, Bucket(parameters, [share.contiguous() for share in shares[0]]))
+        bucket.has(shares[0])
+        if steps.takes_shares:
+            steps.shares_come(0, bucket, bucket.buffer)
         sums = [*sums[-3:], [sum(pair).contiguous() for pair in zip(*shares)]]
         late = module.iterations >= WARM_UP
         for parameter, gradient in zip(parameters, delivered(policy if late else "plain",
                                                              optimizer_name, sums)):
             parameter.grad = gradient.clone()
+        bucket.has(sums[-1])
         if not late:
             steps.step_begins(optimizer)
         optimizer.step()

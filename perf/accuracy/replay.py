@@ -147,19 +147,20 @@ class Training:
         told, began = Told(), time.process_time()
         library._found[:] = [told]
         module = Module(self.ranks.parameters)
-        steps = Steps(module, decisions.RANKS)
+        steps, bucket = Steps(module, decisions.RANKS), Bucket(self.ranks.parameters)
         every = max(1, self.workload.iterations // POINTS)
         for iteration in range(self.work["limit"]):
             shares = self.ranks.gradients(iteration)
-            if iteration < WARM_UP:
-                steps.share_comes(0, Bucket(self.ranks.parameters,
-                                            [share.contiguous() for share in shares[0]]))
+            if steps.takes_shares:
+                bucket.has(shares[0])
+                steps.shares_come(0, bucket, bucket.buffer)
             update, at = self.update(iteration, shares), 0
             for number in self.order:
                 parameter = self.ranks.parameters[number]
                 parameter.grad = update[at:at + parameter.numel()].view_as(parameter).clone()
                 at += parameter.numel()
             if iteration < WARM_UP:
+                bucket.has([parameter.grad for parameter in self.ranks.parameters])
                 steps.step_begins(self.optimizer)
             self.optimizer.step()
             module.iterations += 1

@@ -29,8 +29,9 @@ constexpr double kClearly = 0.95;
 constexpr double kFiner = 0.005;
 // Of what may be fresh: measured times vary.
 constexpr double kSlack = 0.1;
-// What a lane took while the job's transfers went on, against what it takes alone, at least.
-constexpr double kBeside = 0.5;
+// What a lane took while the job's transfers went on, those of two communicators and of other new
+// lanes, against what it takes alone, at least.
+constexpr double kBeside = 0.25;
 
 std::string line(const char* format, double a, double b, double c) {
     char text[256];

@@ -47,17 +47,32 @@ class Module:
 
 
 class Bucket:
+    """Of DistributedDataParallel: its memory stays, and has a rank's gradients before their sum."""
+
     looked_at = 0   # buckets
 
-    def __init__(self, parameters, gradients):
-        self._both = parameters, gradients
+    def __init__(self, parameters):
+        self._parameters, self.views, at = parameters, [], 7
+        self.whole = torch.zeros(at + sum(map(torch.numel, parameters)))
+        self.buffer = self.whole[at:]
+        for parameter in parameters:
+            self.views.append(self.whole.as_strided(parameter.shape, parameter.stride(), at))
+            at += parameter.numel()
 
     def parameters(self):
-        return self._both[0]
+        return self._parameters
 
-    def gradients(self):
-        Bucket.looked_at += 1
-        return self._both[1]
+    def comes(self, watched, place, shares):
+        """One rank's, before the sum."""
+        for view, share in zip(self.views, shares):
+            view.copy_(share)
+        if watched.takes_shares:
+            Bucket.looked_at += 1
+            watched.shares_come(place, self, self.buffer)
+
+    def has(self, gradients):
+        for view, gradient in zip(self.views, gradients):
+            view.copy_(gradient)
 
 
 def otherwise(gradient):
@@ -70,10 +85,11 @@ def otherwise(gradient):
 
 def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, steps=60,
             meanwhile=lambda iteration, parameters, optimizer: None, asks=1, first=18,
-            shapes=SHAPES, sharpness=None, falls=None):
+            shapes=SHAPES, sharpness=None, falls=None, views=True):
     """What is told, and what is true; `factor`: what Adam's second moment makes of the rate.
     `meanwhile`: what the job does right before a step; `first`: of the steps that are compared.
-    `falls`: the iteration from which on curvature is a tenth, and gradients go on from there."""
+    `falls`: the iteration from which on curvature is a tenth, and gradients go on from there.
+    `views`: gradients are in the memory of the buckets."""
     torch.manual_seed(3)
     kinds._found[:] = [Told(asks)]
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
@@ -82,6 +98,7 @@ def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, ste
     offsets = [torch.zeros(shape) for shape in shapes]
     optimizer, module = make(parameters), Module(parameters)
     watched, over, under = Steps(module, RANKS), 0.0, 0.0
+    buckets = Bucket(parameters[:2]), Bucket(parameters[2:])
     latest[:] = watched, module
     for iteration in range(steps):
         if iteration == falls:
@@ -89,10 +106,12 @@ def measure(make, noise, curvature, factor=lambda optimizer, parameter: 1.0, ste
             sharpness = [0.1 * h for h in sharpness]
         shares = [[(noise * torch.randn_like(p)).addcmul_(h, p.detach()).add_(b).div_(RANKS)
                    for p, h, b in zip(parameters, sharpness, offsets)] for _ in range(RANKS)]
-        watched.share_comes(0, Bucket(parameters[:2], shares[0][:2]))
-        watched.share_comes(1, Bucket(parameters[2:], shares[0][2:]))
-        for p, *of_ranks in zip(parameters, *shares):
-            p.grad = otherwise(torch.empty_like(p).copy_(sum(of_ranks)))
+        sums = [sum(of_ranks) for of_ranks in zip(*shares)]
+        for place, (bucket, part) in enumerate(zip(buckets, (slice(2), slice(2, None)))):
+            bucket.comes(watched, place, shares[0][part])
+            bucket.has(sums[part])
+        for p, view in zip(parameters, [*buckets[0].views, *buckets[1].views]):
+            p.grad = otherwise(view if views else torch.empty_like(p).copy_(view))
         meanwhile(iteration, parameters, optimizer)
         before = [p.detach().clone() for p in parameters]
         watched.step_begins(optimizer)
@@ -152,6 +171,12 @@ def bursts(iteration, parameters, _optimizer):
         parameters[1].grad[0] = float("inf")
 
 
+def cuts(_iteration, parameters, _optimizer):
+    """What is stepped is not what was summed, and nobody has said that the job clips."""
+    for parameter in parameters:
+        parameter.grad.mul_(0.5)
+
+
 def rests(_iteration, _parameters, optimizer):
     optimizer.param_groups[0]["lr"] = 0.0
 
@@ -201,6 +226,8 @@ if __name__ == "__main__":
         "bursts": measure(sgd(), 3, 4, meanwhile=bursts),
         "rests": measure(with_momentum, 3, 4, meanwhile=rests, steps=135),
         "uneven": uneven(),
+        "copies": measure(with_momentum, 3, 4, views=False),
+        "cuts": measure(with_momentum, 0, 4, meanwhile=cuts, views=False, first=28),
         "falls": measure(with_momentum, 1, 4, falls=34),
         "amsgrad": measure(lambda ps: torch.optim.Adam(ps, 0.02, amsgrad=True), 3, 4),
         "looks": [looks(), looks(asks=0), looks(meanwhile=stands_down)],

@@ -266,6 +266,14 @@ def forks(job):
     job.seen.append(torch.tensor(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])))
 
 
+def keep_array(job):
+    job.array = job.kept[-1].detach().numpy()
+
+
+def read_array(job):
+    job.seen.append(torch.from_numpy(job.array.copy()))
+
+
 def change_rate(job):
     """Behind the step: the next one's."""
     for group in job.optimizer.param_groups:
@@ -322,6 +330,32 @@ def skips(job, iteration):
         job.optimizer.step()
     if iteration == 50:
         job.optimizer.step()
+
+
+def swaps(job, iteration):
+    """Late, an optimizer with other groups takes the place of the one before."""
+    if iteration == 40:
+        job.optimizer = two_groups(job.model.parameters())
+    job.plain(iteration)
+
+
+def freezes(job, iteration):
+    """Late, a layer, of which DistributedDataParallel is not told."""
+    if iteration == 40:
+        for parameter in job.kept[:2]:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+    with contextlib.suppress(RuntimeError):
+        job.plain(iteration)
+
+
+def keeps_states(job, iteration):
+    """The dictionary of the optimizer's state, which is read much later."""
+    job.plain(iteration)
+    if iteration == 30:
+        job.states = job.optimizer.state
+    if iteration > 52 and iteration % 3 == 0:
+        job.seen.append(job.states[job.kept[0]]["exp_avg"].clone())
 
 
 def fails(job, iteration):
@@ -465,6 +499,10 @@ KINDS = {
     "sends": job(iterate=and_then(send, 12)),
     "forks": job(iterate=and_then(forks, 20)),
     "skips": job(iterate=skips),
+    "swaps": job(iterate=swaps),
+    "freezes": job(iterate=freezes),
+    "keeps_states": job(iterate=keeps_states),
+    "arrays": job(iterate=and_then(read_array), prepare=keep_array),
     "fails": job(iterate=fails),
     "autocasts": job(iterate=autocasts),
     "autocasts_all": job(iterate=autocasts_all),

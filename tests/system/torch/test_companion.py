@@ -206,8 +206,11 @@ class Companion(support.TorchTest):
         for kind in ("tensor", "rests", "breaks", "bursts"):
             self.assertTrue(math.isnan(results.pop(kind)[0]), kind)
         whole, unasked, stood_down = results.pop("looks")
-        self.assertEqual((unasked, stood_down), (0, 2 * 2))   # every third one from 27 to 32
-        self.assertEqual(whole, 2 * 2 * 4, "it ends")
+        # At 26, to see where they are, and every fourth one from 27 on; at 35 it stands down.
+        self.assertEqual((unasked, stood_down), (0, 2 * (1 + 2) + 1))
+        self.assertEqual(whole, 2 * (1 + 2 * 3), "it ends")
+        told, true, _ = results.pop("cuts")
+        self.assertAlmostEqual(told, true / 2, delta=0.01 + 0.25 * true)
         self.assertEqual(results.pop("kept"), 0)
         for kind, (told, true, _) in results.items():
             with self.subTest(kind=kind):

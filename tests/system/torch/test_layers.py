@@ -13,7 +13,7 @@ import support
 
 SCRIPT = os.path.join(support.HERE, "layer_kinds.py")
 FEW = ("adam", "nesterov", "to_zero", "views", "evaluates_inside", "looks", "tied", "clips",
-       "hooked", "aliases")
+       "hooked", "aliases", "swaps", "freezes", "keeps_states", "arrays")
 # Trainings that stay plain, and why.
 PLAIN = {
     "clips": r"are used outside of its forward pass \(layer_kinds\.py:\d+\)",
@@ -21,6 +21,7 @@ PLAIN = {
     "averages_always": r"are used outside of its forward pass \(layer_kinds\.py:\d+\)",
     "autocasts_all": "its optimizer steps under autocast",
     "aliases": r"the memory of a parameter, .* is used by aten::\w+ of another tensor \(layer_kin",
+    "arrays": r"is given to NumPy or by DLPack \(layer_kinds\.py:\d+\)",
     "shares": "parameters share memory",
     "hooked": "a communication hook of its own",
     "unused": "it looks for unused parameters",

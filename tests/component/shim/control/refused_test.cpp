@@ -60,7 +60,8 @@ protected:
             }));
             during();
         });
-        const int result = group::made({&comm, &job_table(), 1, 0, 2, true, agreement::CouncilRef(council), {}}, 0);
+        const int result = group::made(
+            {&comm, &job_table(), 1, 0, 2, true, agreement::CouncilRef(council), {}}, 0);
         other.join();
         EXPECT_EQ(result, DEFT_NCCL_SYSTEM_ERROR);
         EXPECT_EQ(comm, nullptr);
