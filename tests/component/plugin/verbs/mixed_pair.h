@@ -40,8 +40,7 @@ public:
     static constexpr std::size_t kLargest = 1 << 20;
     static constexpr std::size_t kDepth = 4;
 
-    MixedPair(std::size_t links, const Ports& near, const Ports& far,
-              const OnGpu& gpus = {})
+    MixedPair(std::size_t links, const Ports& near, const Ports& far, const OnGpu& gpus = {})
         : device_(loopback_device(links)) {
         near_.ports = near;
         near_.gpu = gpus.near;
