@@ -11,8 +11,8 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "deft/abi/net.h"
+#include "plugin/port_dialer.h"
 #include "plugin/port_pairs.h"
-#include "plugin/rdma_dialer.h"
 #include "plugin/tcp/descriptors.h"
 #include "plugin/tcp/tcp_path_source.h"
 #include "topology/kernel_links.h"
@@ -139,7 +139,7 @@ bool note_dead(const std::vector<Route>& routes, const std::vector<Interface>& l
 
 // The paths over ports that are on the link's wire, by bits; `first`: the number of the first
 // pair's.
-std::uint32_t paths_on_wire(const Interface& link, const PortPairs& pairs, const VerbsPorts& ports,
+std::uint32_t paths_on_wire(const Interface& link, const PortPairs& pairs, const Ports& ports,
                             std::size_t first) {
     std::uint32_t paths = 0;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -151,8 +151,8 @@ std::uint32_t paths_on_wire(const Interface& link, const PortPairs& pairs, const
 
 // Ways to the peer's listener for a path over this port: first the one that shares its wire, and
 // with it its fate.
-std::vector<Route> receptions_for(const VerbsPort& port, std::vector<Route> routes,
-                                  const Device& device, std::size_t turn) {
+std::vector<Route> receptions_for(const Port& port, std::vector<Route> routes, const Device& device,
+                                  std::size_t turn) {
     std::rotate(routes.begin(), routes.begin() + static_cast<std::ptrdiff_t>(turn % routes.size()),
                 routes.end());
     std::stable_partition(routes.begin(), routes.end(), [&](const Route& route) {
@@ -162,23 +162,25 @@ std::vector<Route> receptions_for(const VerbsPort& port, std::vector<Route> rout
     return routes;
 }
 
-// The RDMA ports of this host that are paired with ports of the peer's.
+// The ports of this host that are paired with ports of the peer's.
 PortPairs pairs_to(const wire::Handle& handle, const ConnectionOptions& options) {
     if (!options.ports.empty() && (handle.features & wire::kFeatureGrants) == 0) {
-        DEFT_INFO("the deft of the peer at %s is too old for RDMA links: this connection uses TCP",
-                  handle.endpoints.entries[0].address.text().c_str());
+        DEFT_INFO(
+            "the deft of the peer at %s is too old for links other than TCP: this connection uses "
+            "TCP",
+            handle.endpoints.entries[0].address.text().c_str());
     }
     return pair_ports(options.ports, handle.ports, wire::kMaxPaths - 1);
 }
 
-void add_rdma_dialers(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+void add_port_dialers(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
                       const PortPairs& pairs, const std::vector<Route>& routes,
                       const wire::Handle& handle, wire::Hello hello,
                       const TcpDialer::Options& reception,
                       std::vector<std::unique_ptr<Dialer>>& dialers) {
-    hello.kind = wire::Hello::kVerbs;
+    hello.kind = wire::Hello::kPort;
     for (const auto& [own, peer] : pairs) {
-        const std::shared_ptr<const VerbsPort>& port = options.ports[own];
+        const std::shared_ptr<const Port>& port = options.ports[own];
         hello.path = static_cast<std::uint16_t>(dialers.size());
         hello.remote_port = static_cast<std::uint8_t>(peer);
         hello.speed_mbps =
@@ -189,7 +191,7 @@ void add_rdma_dialers(const std::shared_ptr<const Device>& device, const Connect
             receptions.push_back(std::make_unique<TcpDialer>(device, route, hello, reception));
         }
         dialers.push_back(
-            std::make_unique<RdmaDialer>(port, handle.ports.entries[peer], std::move(receptions)));
+            std::make_unique<PortDialer>(port, handle.ports.entries[peer], std::move(receptions)));
     }
 }
 
@@ -232,7 +234,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     const bool all_dead = note_dead(routes, device->links, hello);
     for (std::size_t i = 0; i < pairs.size(); ++i) {
         const auto& [own, peer] = pairs[i];
-        const bool dead = RdmaDialer::known_dead(*options.ports[own], handle.ports.entries[peer]);
+        const bool dead = PortDialer::known_dead(*options.ports[own], handle.ports.entries[peer]);
         hello.absent |= static_cast<std::uint16_t>((dead ? 1 : 0) << (routes.size() + i));
     }
     std::string problem;
@@ -257,7 +259,7 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
     }
     dialer.pass_over = false;
     dialer.same_wire = 0;
-    add_rdma_dialers(device, options, pairs, receptions, handle, hello, dialer, dialers);
+    add_port_dialers(device, options, pairs, receptions, handle, hello, dialer, dialers);
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
     sender.early_done = !options.checksum;

@@ -9,12 +9,12 @@
 #include <span>
 #include <string>
 
+#include "plugin/core/port.h"
 #include "plugin/core/receiver.h"
 #include "plugin/core/sender.h"
 #include "plugin/tcp/device.h"
 #include "plugin/tcp/tcp_acceptor.h"
 #include "plugin/tcp/wire.h"
-#include "plugin/verbs/ports.h"
 
 namespace deft::net {
 
@@ -26,7 +26,7 @@ struct ConnectionOptions {
     std::string congestion = "auto";  // tcp/congestion.h
     std::string zerocopy = "auto";    // tcp/page_pipes.h
     bool checksum = false;     // of what this end sends; the receiver learns it from the hello
-    VerbsPorts ports;          // RDMA ports to drive next to the device's links
+    Ports ports;               // RDMA ports and UCX devices to drive next to the device's links
     GpuMemory* gpu = nullptr;  // NULL: NCCL was not told that messages may be in a GPU's memory
 };
 

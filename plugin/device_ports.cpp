@@ -10,7 +10,7 @@ namespace deft::net {
 namespace {
 
 // The link that shares the port's wire; NULL: none does.
-const Interface* link_of(const Device& device, const VerbsPort& port) {
+const Interface* link_of(const Device& device, const Port& port) {
     const auto found =
         std::find_if(device.links.begin(), device.links.end(),
                      [&](const Interface& link) { return shares_wire(link, port.interfaces); });
@@ -19,9 +19,9 @@ const Interface* link_of(const Device& device, const VerbsPort& port) {
 
 }  // namespace
 
-VerbsPorts ports_of(const Device& device, const std::vector<std::shared_ptr<const Device>>& all,
-                    const VerbsPorts& ports) {
-    VerbsPorts own;
+Ports ports_of(const Device& device, const std::vector<std::shared_ptr<const Device>>& all,
+               const Ports& ports) {
+    Ports own;
     for (const auto& port : ports) {
         const bool others = link_of(device, *port) == nullptr &&
                             std::any_of(all.begin(), all.end(), [&](const auto& each) {
@@ -34,7 +34,7 @@ VerbsPorts ports_of(const Device& device, const std::vector<std::shared_ptr<cons
     return own;
 }
 
-std::int64_t told_speed(const Device& device, const VerbsPorts& ports) {
+std::int64_t told_speed(const Device& device, const Ports& ports) {
     std::int64_t sum = device.speed_mbps();
     for (const auto& port : ports) {
         const Interface* const link = link_of(device, *port);
@@ -44,7 +44,7 @@ std::int64_t told_speed(const Device& device, const VerbsPorts& ports) {
     return sum;
 }
 
-VerbsPorts process_ports_of(const Device& device, const VerbsPorts& ports) {
+Ports process_ports_of(const Device& device, const Ports& ports) {
     if (ports.empty()) {
         return {};
     }

@@ -42,10 +42,12 @@ GpuSupport gpu_support(const VerbsPorts& ports, const std::string& sysfs, GpuMem
 const GpuSupport& process_gpu_support() {
     static const GpuSupport support = [] {
         const VerbsPorts& ports = first_verbs_ports();
+        // Paths over UCX take host memory alone.
         const GpuSupport made =
-            ports.empty() ? GpuSupport{}
-                          : gpu_support(ports, sysfs_root(Config::process().text(Key::Sysfs)),
-                                        CudaMemory::process());
+            ports.empty() || Config::process().is(Key::Ucx, "on")
+                ? GpuSupport{}
+                : gpu_support(ports, sysfs_root(Config::process().text(Key::Sysfs)),
+                              CudaMemory::process());
         if (!ports.empty()) {
             DEFT_INFO("GPU memory over RDMA: %s%s%s", made.pointers == 0 ? "no" : "",
                       (made.pointers & DEFT_NET_PTR_CUDA) != 0 ? "peer memory " : "",

@@ -13,7 +13,7 @@ constexpr Nanos kHandshakeLimit = 10 * kSecond;
 
 }  // namespace
 
-MixedPathSource::MixedPathSource(std::unique_ptr<TcpPathSource> reception, VerbsPorts ports,
+MixedPathSource::MixedPathSource(std::unique_ptr<TcpPathSource> reception, Ports ports,
                                  bool flushes)
     : reception_(std::move(reception)), ports_(std::move(ports)), flushes_(flushes) {}
 
@@ -29,9 +29,8 @@ void MixedPathSource::begin(TcpPathSource::Beginning& beginning, Nanos now) {
     coming.incarnation = hello.incarnation;
     coming.told_posted = beginning.posted;
     coming.began = now;
-    coming.handshake = std::make_unique<VerbsHandshake>(coming.port->domain, coming.port->options,
-                                                        VerbsPath::Role::Receiver,
-                                                        std::move(beginning.guest.fd), flushes_);
+    coming.handshake =
+        coming.port->begin(PathRole::Receiver, std::move(beginning.guest.fd), flushes_);
     handshakes_.push_back(std::move(coming));
 }
 
@@ -46,13 +45,13 @@ bool MixedPathSource::next(Nanos now, const Control& state, Admitted& admitted) 
     }
     for (std::size_t i = 0; i < handshakes_.size();) {
         Coming& coming = handshakes_[i];
-        std::unique_ptr<VerbsPath> path;
-        const VerbsHandshake::Result result = coming.handshake->poll(path);
-        if (result == VerbsHandshake::Result::Pending && now - coming.began < kHandshakeLimit) {
+        std::unique_ptr<Path> path;
+        const Handshake::Result result = coming.handshake->poll(path);
+        if (result == Handshake::Result::Pending && now - coming.began < kHandshakeLimit) {
             ++i;
             continue;
         }
-        const bool connected = result == VerbsHandshake::Result::Connected;
+        const bool connected = result == Handshake::Result::Connected;
         if (connected) {
             port_of_[coming.path] = coming.port;
             admit(coming, std::move(path), admitted);
@@ -68,7 +67,7 @@ bool MixedPathSource::next(Nanos now, const Control& state, Admitted& admitted) 
     return false;
 }
 
-void MixedPathSource::admit(Coming& coming, std::unique_ptr<VerbsPath> path, Admitted& admitted) {
+void MixedPathSource::admit(Coming& coming, std::unique_ptr<Path> path, Admitted& admitted) {
     admitted.index = coming.path;
     admitted.incarnation = coming.incarnation;
     admitted.told_posted = coming.told_posted;
@@ -84,8 +83,9 @@ Carrier MixedPathSource::carrier(std::size_t path) const {
 std::vector<std::shared_ptr<Domain>> MixedPathSource::domains() const {
     std::vector<std::shared_ptr<Domain>> all;
     for (const auto& port : ports_) {
-        if (std::find(all.begin(), all.end(), port->domain) == all.end()) {
-            all.push_back(port->domain);
+        auto domain = port->registers_in();
+        if (std::find(all.begin(), all.end(), domain) == all.end()) {
+            all.push_back(std::move(domain));
         }
     }
     return all;

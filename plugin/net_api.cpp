@@ -18,6 +18,7 @@
 #include "plugin/core/progress_thread.h"
 #include "plugin/device_ports.h"
 #include "plugin/gpu_support.h"
+#include "plugin/process_ports.h"
 #include "plugin/tcp/probed_rates.h"
 #include "topology/rdma.h"
 #include "topology/rdma_presence.h"
@@ -56,7 +57,7 @@ bool switched_off() {
 
 // Of what NCCL was told at first, which holds for the life of the process.
 GpuSupport gpu_support_of(const Device& device) {
-    const bool drives = !process_ports_of(device, first_verbs_ports()).empty();
+    const bool drives = !process_ports_of(device, first_ports()).empty();
     return drives ? process_gpu_support() : GpuSupport{};
 }
 
@@ -71,7 +72,7 @@ ConnectionOptions connection_options(void* context, const Device& device) {
     options.zerocopy = Config::process().text(Key::TcpZerocopy);
     options.streams = static_cast<std::size_t>(Config::process().integer(Key::Streams));
     options.checksum = Config::process().is(Key::Checksum, "crc32c");
-    options.ports = process_ports_of(device, verbs_ports_now());
+    options.ports = process_ports_of(device, ports_now());
     options.gpu = gpu_support_of(device).copies;
     return options;
 }
@@ -250,7 +251,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
                       config.setting(Key::Mode).origin.c_str());
         } else {
             shown = shown_devices();
-            (void)first_verbs_ports();  // opening takes its time, which no connection has
+            (void)first_ports();  // opening takes its time, which no connection has
             if (shown == 0 && !needs_no_device()) {
                 return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
             }
@@ -289,8 +290,7 @@ int properties(int index, Properties& properties) noexcept {
         properties.pci_path =
             device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
         properties.guid = device->guid;
-        const std::int64_t speed =
-            told_speed(*device, process_ports_of(*device, first_verbs_ports()));
+        const std::int64_t speed = told_speed(*device, process_ports_of(*device, first_ports()));
         properties.speed_mbps = static_cast<int>(std::min<std::int64_t>(speed, 1 << 30));
         properties.max_bytes = kMaxMessage;
         properties.pointer_support |= gpu_support_of(*device).pointers;

@@ -16,19 +16,19 @@ bool same_bits(const std::uint8_t* a, const std::uint8_t* b, int bits) {
 }
 
 // 0: cannot work; 1: through a router, if at all; 2: one network.
-int score(const VerbsPort& own, const wire::Port& peer) {
-    if (own.ethernet != (peer.layer == wire::Port::Layer::Ethernet)) {
+int score(const Port& own, const wire::Port& peer) {
+    if (own.layer != peer.layer) {
         return 0;
     }
     if (own.prefix > 0 && same_bits(own.gid.raw, peer.gid.data(), own.prefix)) {
         return 2;
     }
-    return own.ethernet ? 1 : 0;
+    return own.layer == Port::Layer::InfiniBand ? 0 : 1;
 }
 
 class Pairing {
 public:
-    Pairing(const VerbsPorts& own, const wire::PortList& peer)
+    Pairing(const Ports& own, const wire::PortList& peer)
         : own_(own), peer_(peer), used_own_(own.size()), used_peer_(peer.count) {}
 
     PortPairs take() {
@@ -84,7 +84,7 @@ private:
         }
     }
 
-    const VerbsPorts& own_;
+    const Ports& own_;
     const wire::PortList& peer_;
     std::vector<int> used_own_;
     std::vector<int> used_peer_;
@@ -93,20 +93,20 @@ private:
 
 }  // namespace
 
-wire::PortList to_wire(const VerbsPorts& ports) {
+wire::PortList to_wire(const Ports& ports) {
     wire::PortList list;
     for (const auto& port : ports) {
         if (list.count == wire::kMaxPorts) {
             break;
         }
         wire::Port& entry = list.entries[list.count++];
-        entry.layer = port->ethernet ? wire::Port::Layer::Ethernet : wire::Port::Layer::InfiniBand;
+        entry.layer = port->layer;
         std::copy(std::begin(port->gid.raw), std::end(port->gid.raw), entry.gid.begin());
     }
     return list;
 }
 
-PortPairs pair_ports(const VerbsPorts& own, const wire::PortList& peer, std::size_t most) {
+PortPairs pair_ports(const Ports& own, const wire::PortList& peer, std::size_t most) {
     auto pairs = Pairing(own, peer).take();
     if (pairs.size() > most) {
         pairs.resize(most);

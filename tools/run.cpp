@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/config.h"
+#include "base/ucx_environment.h"
 #include "tools/elf_file.h"
 #include "tools/environment.h"
 #include "tools/environment_loss.h"
@@ -83,6 +84,21 @@ std::string add_plugin(Environment& environment, bool replace_vendors) {
             "NCCL_NET='{}' is set and is kept, so deft's links are not used; unset "
             "it",
             net);
+    }
+    return {};
+}
+
+// What UCX needs to find in its environment to leave the process that loads it alone. Returns what
+// keeps deft's links off UCX, or an empty string.
+std::string add_ucx(Environment& environment) {
+    for (const Assignment& needed : kUcxEnvironment) {
+        const std::optional<std::string> value = environment.get(needed.name);
+        if (value && *value != needed.value) {
+            return fmt::format(
+                "{}='{}' is set and is kept, so deft's links do not go over UCX; unset it",
+                needed.name, *value);
+        }
+        environment.set(needed.name, needed.value);
     }
     return {};
 }
@@ -307,9 +323,13 @@ bool add_rest(const RunOptions& options, const Config& config, bool off, const s
             complain(note);
         }
     }
+    const std::string no_ucx = !off && no_plugin.empty() && config.is(Key::Ucx, "on")
+                                   ? add_ucx(environment)
+                                   : std::string();
     // A program that hands nothing on is told once, however little of deft gets into itself.
     const std::string loss = off ? std::string() : environment_loss(options.command);
-    for (const std::string& obstacle : {no_plugin, loss.empty() ? preload_obstacle(file) : loss}) {
+    for (const std::string& obstacle :
+         {no_plugin, no_ucx, loss.empty() ? preload_obstacle(file) : loss}) {
         if (obstacle.empty()) {
             continue;
         }

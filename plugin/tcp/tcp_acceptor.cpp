@@ -359,7 +359,7 @@ Admission::Admission(std::shared_ptr<TcpAcceptor> acceptor, std::uint64_t listen
 
 bool Admission::offers(const wire::Hello& hello) const {
     return hello.kind == wire::Hello::kTcp ||
-           (hello.kind == wire::Hello::kVerbs && hello.remote_port < ports_.count);
+           (hello.kind == wire::Hello::kPort && hello.remote_port < ports_.count);
 }
 
 Admission::~Admission() {

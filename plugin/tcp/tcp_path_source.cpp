@@ -38,7 +38,7 @@ bool TcpPathSource::next(Nanos now, const Control& state, Admitted& admitted) {
         } else if (!admission_->next(now, guest)) {
             return false;
         }
-        const bool port = guest.hello.kind == wire::Hello::kVerbs;
+        const bool port = guest.hello.kind == wire::Hello::kPort;
         if ((port && guest.hello.remote_port >= port_speeds_.size()) || !welcome(guest, state)) {
             continue;
         }

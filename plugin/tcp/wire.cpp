@@ -105,8 +105,8 @@ bool get_ports(ByteReader& in, std::size_t count, PortList& ports) {
         }
         in.get_bytes(port.gid.data() + skipped, port.gid.size() - skipped);
         port.layer = static_cast<Port::Layer>(layer & ~kMapped);
-        if (!in.ok() ||
-            (port.layer != Port::Layer::InfiniBand && port.layer != Port::Layer::Ethernet)) {
+        if (!in.ok() || (port.layer != Port::Layer::InfiniBand &&
+                         port.layer != Port::Layer::Ethernet && port.layer != Port::Layer::Ucx)) {
             return false;
         }
     }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "plugin/core/path.h"
+#include "plugin/core/port.h"
 #include "topology/interfaces.h"
 
 namespace deft::net::wire {
@@ -30,7 +30,7 @@ inline constexpr std::size_t kControlBytes = 32;
 inline constexpr std::size_t kMaxLinks = 16;
 inline constexpr std::size_t kMaxEndpoints = 32;  // both address families of every link
 inline constexpr std::size_t kMaxPaths = 16;
-inline constexpr std::size_t kMaxPorts = 16;  // RDMA ports of a host
+inline constexpr std::size_t kMaxPorts = 16;  // of a host
 
 enum class Decoded {
     Ok,
@@ -56,9 +56,9 @@ struct EndpointList {
     std::size_t count = 0;
 };
 
-// An RDMA port that a listener lets queue pairs be made at.
+// A port that a listener lets paths be made at: an RDMA port, a UCX device.
 struct Port {
-    enum class Layer : std::uint8_t { InfiniBand = 1, Ethernet = 2 };
+    using Layer = net::Port::Layer;
     Layer layer = Layer::InfiniBand;
     std::array<std::uint8_t, 16> gid{};
 };
@@ -137,9 +137,9 @@ struct Hello {
     // What this connection is for: a path over itself, or the reception and life line of one of
     // another kind. Only kTcp where the handle lacks kFeatureGrants.
     std::uint8_t kind = kTcp;
-    std::uint8_t remote_port = 0;  // kVerbs: which port of the receiver's
+    std::uint8_t remote_port = 0;  // kPort: which port of the receiver's
     static constexpr std::uint8_t kTcp = 0;
-    static constexpr std::uint8_t kVerbs = 1;
+    static constexpr std::uint8_t kPort = 1;
 };
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out);
 Decoded decode(std::span<const std::byte, kHelloBytes> in, Hello& hello);

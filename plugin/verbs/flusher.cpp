@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "plugin/verbs/blocking_calls.h"
+#include "plugin/core/blocking_calls.h"
 
 namespace deft::net {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "plugin/verbs/blocking_calls.h"
+#include "plugin/core/blocking_calls.h"
 #include "plugin/verbs/flusher.h"
 
 namespace deft::net {
@@ -27,7 +27,7 @@ struct VerbsHandshake::Made {
 };
 
 VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
-                               const VerbsQueuePair::Options& options, VerbsPath::Role role,
+                               const VerbsQueuePair::Options& options, PathRole role,
                                UniqueFd socket, bool flushes)
     : role_(role), socket_(std::move(socket)), made_(std::make_shared<Made>()) {
     VerbsQueuePair::Options wanted = options;
@@ -52,7 +52,7 @@ VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
 
 VerbsHandshake::~VerbsHandshake() = default;
 
-VerbsHandshake::Result VerbsHandshake::poll(std::unique_ptr<VerbsPath>& path) {
+VerbsHandshake::Result VerbsHandshake::poll(std::unique_ptr<Path>& path) {
     switch (stage_) {
         case Stage::Making:
             return take_made();
@@ -117,7 +117,7 @@ bool VerbsHandshake::hear() {
         return false;
     }
     connecting_ = true;
-    const bool answers_later = role_ == VerbsPath::Role::Receiver && pair_->agrees(peer);
+    const bool answers_later = role_ == PathRole::Receiver && pair_->agrees(peer);
     pair_->connect(peer);
     if (answers_later) {
         stage_ = Stage::Connecting;
@@ -131,7 +131,7 @@ VerbsHandshake::Result VerbsHandshake::tell() {
     if (!hear()) {
         return Result::Failed;
     }
-    if (stage_ != Stage::Telling || (role_ == VerbsPath::Role::Receiver && !connecting_)) {
+    if (stage_ != Stage::Telling || (role_ == PathRole::Receiver && !connecting_)) {
         return Result::Pending;
     }
     if (out_done_ < out_.size()) {
@@ -170,8 +170,8 @@ VerbsHandshake::Result VerbsHandshake::wait_for_states() {
     }
 }
 
-VerbsHandshake::Result VerbsHandshake::greet(std::unique_ptr<VerbsPath>& path) {
-    if (role_ == VerbsPath::Role::Sender && !greeted_) {
+VerbsHandshake::Result VerbsHandshake::greet(std::unique_ptr<Path>& path) {
+    if (role_ == PathRole::Sender && !greeted_) {
         greeted_ = path_->greet() == Post::Ok;
     }
     path_->await_greeting();

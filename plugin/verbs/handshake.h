@@ -10,30 +10,28 @@
 #include <string>
 
 #include "base/unique_fd.h"
-#include "plugin/core/clock.h"
+#include "plugin/core/port.h"
 #include "plugin/verbs/queue_pair.h"
 #include "plugin/verbs/verbs_path.h"
 
 namespace deft::net {
 
-// One end of it. Used by one thread at a time; no call blocks. May be given up at any time.
-class VerbsHandshake {
+// One end of it.
+class VerbsHandshake final : public Handshake {
 public:
-    enum class Result { Pending, Connected, Failed };
-
     // `socket`: a connection to the peer on which both ends have agreed to go on with RDMA; an
     // address goes each way over it, and it is the path's life line from then on. `role`: the
     // sender speaks first over the queue pair.
     // `flushes`: what the path writes may go to a GPU's memory of this host.
     VerbsHandshake(std::shared_ptr<VerbsDomain> domain, const VerbsQueuePair::Options& options,
-                   VerbsPath::Role role, UniqueFd socket, bool flushes = false);
-    ~VerbsHandshake();
+                   PathRole role, UniqueFd socket, bool flushes = false);
+    ~VerbsHandshake() override;
     VerbsHandshake(const VerbsHandshake&) = delete;
     VerbsHandshake& operator=(const VerbsHandshake&) = delete;
 
     // Goes on with it. Connected: `path` is up, as a full packet has come over it, and its answer.
-    Result poll(std::unique_ptr<VerbsPath>& path);
-    const char* failure() const { return failure_.c_str(); }
+    Result poll(std::unique_ptr<Path>& path) override;
+    const char* failure() const override { return failure_.c_str(); }
 
 private:
     enum class Stage { Making, Telling, Connecting, Greeting, Over };
@@ -46,9 +44,9 @@ private:
     bool hear();
     bool peer_gone() const;
     Result wait_for_states();
-    Result greet(std::unique_ptr<VerbsPath>& path);
+    Result greet(std::unique_ptr<Path>& path);
 
-    const VerbsPath::Role role_;
+    const PathRole role_;
     Stage stage_ = Stage::Making;
     UniqueFd socket_;
     std::shared_ptr<Made> made_;

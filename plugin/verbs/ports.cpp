@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "plugin/verbs/gid.h"
+#include "plugin/verbs/handshake.h"
 #include "topology/nccl_settings.h"
 
 namespace deft::net {
@@ -74,7 +75,7 @@ std::shared_ptr<const VerbsPort> open_port(Domains& domains, const RdmaPort& por
     opened->name = port.name();
     opened->kind = port.kind();
     opened->speed_mbps = port.speed_mbps;
-    opened->ethernet = port.ethernet();
+    opened->layer = port.ethernet() ? Port::Layer::Ethernet : Port::Layer::InfiniBand;
     opened->interfaces = port.interfaces;
     opened->options = *options;
     for (const RdmaGid& entry : port.gids) {
@@ -118,6 +119,10 @@ VerbsPorts open_chosen(const RdmaChoice& rdma, const VerbsPorts& open) {
 }
 
 }  // namespace
+
+std::unique_ptr<Handshake> VerbsPort::begin(PathRole role, UniqueFd socket, bool flushes) const {
+    return std::make_unique<VerbsHandshake>(domain, options, role, std::move(socket), flushes);
+}
 
 VerbsPorts open_verbs_ports(const VerbsLibrary& library, const std::vector<RdmaPort>& ports,
                             const NcclSetting& setting, const std::vector<Interface>& links,

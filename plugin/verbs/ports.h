@@ -9,28 +9,24 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "plugin/core/clock.h"
+#include "plugin/core/port.h"
 #include "plugin/verbs/domain.h"
 #include "plugin/verbs/port_options.h"
+#include "plugin/verbs/verbs_path.h"
 #include "topology/interfaces.h"
 #include "topology/rdma.h"
 #include "topology/rdma_ports.h"
 
 namespace deft::net {
 
-// Constant once made.
-struct VerbsPort {
-    std::string name;         // "mlx5_0:1"
-    const char* kind = "ib";  // RdmaPort::kind()
-    std::int64_t speed_mbps = 0;
-    bool ethernet = false;
-    deft_verbs_gid_t gid{};
-    int prefix = 0;  // bits of the GID that its network has in common; 0: not known
-    std::vector<std::string> interfaces;  // network interfaces that share its wire
+struct VerbsPort final : Port {
     VerbsQueuePair::Options options;
     std::shared_ptr<VerbsDomain> domain;  // of its device, shared by the device's ports
 
-    Carrier carrier() const { return domain->context().carrier(options.port); }
+    Capabilities capabilities() const override { return VerbsPath::kCapabilities; }
+    std::shared_ptr<Domain> registers_in() const override { return domain; }
+    Carrier carrier() const override { return domain->context().carrier(options.port); }
+    std::unique_ptr<Handshake> begin(PathRole role, UniqueFd socket, bool flushes) const override;
 };
 using VerbsPorts = std::vector<std::shared_ptr<const VerbsPort>>;
 

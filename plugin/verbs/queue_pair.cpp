@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/fork_guard.h"
 #include "base/log.h"
-#include "plugin/verbs/blocking_calls.h"
+#include "plugin/core/blocking_calls.h"
 
 namespace deft::net {
 namespace {

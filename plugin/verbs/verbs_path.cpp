@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugin/verbs/verbs_path.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <span>
 #include <utility>
 
-#include "plugin/core/copy_in_order.h"
-#include "plugin/verbs/blocking_calls.h"
+#include "plugin/core/blocking_calls.h"
 
 namespace deft::net {
 namespace {
@@ -26,7 +22,7 @@ constexpr std::size_t kLine = 64;
 constexpr Nanos kFlush = kSecond;  // that takes milliseconds
 // Of a time in which nobody looked no more than this counts: the whole process was stopped.
 constexpr Nanos kStopped = 10 * kMillisecond;
-static_assert(VerbsPath::kInlineBytes + kVerbsFrameBytes >= kLargestPacket);
+static_assert(VerbsPath::kInlineBytes + kGrantedFrameBytes >= kLargestPacket);
 
 constexpr std::size_t in_lines(std::size_t bytes) {
     return (bytes + kLine - 1) / kLine * kLine;
@@ -110,11 +106,11 @@ VerbsPath::~VerbsPath() {
 }
 
 std::size_t VerbsPath::send_bytes() const {
-    return in_lines(kVerbsFrameBytes + (role_ == Role::Sender ? kInlineBytes : 0));
+    return in_lines(kGrantedFrameBytes + (role_ == Role::Sender ? kInlineBytes : 0));
 }
 
 std::size_t VerbsPath::receive_bytes() const {
-    return in_lines(kVerbsFrameBytes + (role_ == Role::Receiver ? kInlineBytes : 0));
+    return in_lines(kGrantedFrameBytes + (role_ == Role::Receiver ? kInlineBytes : 0));
 }
 
 std::byte* VerbsPath::send_slot(std::size_t slot) {
@@ -192,40 +188,41 @@ Post VerbsPath::post_requests(deft_verbs_send_wr_t& first, std::uint32_t request
 }
 
 // A frame, and the `bytes` of its slot that are sent with it.
-Post VerbsPath::send_frame(const VerbsFrame& frame, std::size_t bytes) {
+Post VerbsPath::send_frame(const GrantedFrame& frame, std::size_t bytes) {
     if (loss_ != Loss::None || ending_) {
         return Post::Failed;
     }
     if (!room(1)) {
         return Post::Again;
     }
-    encode(frame, std::span<std::byte, kVerbsFrameBytes>(send_slot(next_slot_), kVerbsFrameBytes));
+    encode(frame,
+           std::span<std::byte, kGrantedFrameBytes>(send_slot(next_slot_), kGrantedFrameBytes));
     deft_verbs_sge_t piece;
     deft_verbs_send_wr_t request = request_of(bytes, piece);
-    return post_requests(request, 1, frame.kind == VerbsFrameKind::Carried);
+    return post_requests(request, 1, frame.kind == GrantedFrameKind::Carried);
 }
 
 Post VerbsPath::greet() {
-    return send_frame({.kind = VerbsFrameKind::Greeting}, pair_->packet_bytes());
+    return send_frame({.kind = GrantedFrameKind::Greeting}, pair_->packet_bytes());
 }
 
 Post VerbsPath::send(const Control& control) {
-    return send_frame({.kind = VerbsFrameKind::Control, .control = control}, kVerbsFrameBytes);
+    return send_frame({.kind = GrantedFrameKind::Control, .control = control}, kGrantedFrameBytes);
 }
 
 Post VerbsPath::grant(const Grant& grant) {
-    return send_frame({.kind = VerbsFrameKind::Grant, .grant = grant}, kVerbsFrameBytes);
+    return send_frame({.kind = GrantedFrameKind::Grant, .grant = grant}, kGrantedFrameBytes);
 }
 
 Post VerbsPath::ask_fence(std::uint16_t path, std::uint32_t incarnation) {
-    VerbsFrame frame{.kind = VerbsFrameKind::Fence};
+    GrantedFrame frame{.kind = GrantedFrameKind::Fence};
     frame.control.path = path;
     frame.control.incarnation = incarnation;
-    return send_frame(frame, kVerbsFrameBytes);
+    return send_frame(frame, kGrantedFrameBytes);
 }
 
 Post VerbsPath::send_bye() {
-    return send_frame({.kind = VerbsFrameKind::Bye}, kVerbsFrameBytes);
+    return send_frame({.kind = GrantedFrameKind::Bye}, kGrantedFrameBytes);
 }
 
 Post VerbsPath::post(const Chunk& chunk) {
@@ -233,7 +230,7 @@ Post VerbsPath::post(const Chunk& chunk) {
         return Post::Failed;
     }
     if (chunk.grant != nullptr) {
-        return post_written(chunk, {.kind = VerbsFrameKind::Written, .chunk = chunk});
+        return post_written(chunk, {.kind = GrantedFrameKind::Written, .chunk = chunk});
     }
     if (chunk.length > kInlineBytes) {
         lose(Loss::Protocol, "a chunk without a grant that is too large to be copied");
@@ -243,15 +240,15 @@ Post VerbsPath::post(const Chunk& chunk) {
         return Post::Again;
     }
     if (chunk.length != 0) {
-        std::memcpy(send_slot(next_slot_) + kVerbsFrameBytes, chunk.data, chunk.length);
+        std::memcpy(send_slot(next_slot_) + kGrantedFrameBytes, chunk.data, chunk.length);
     }
-    return send_frame({.kind = VerbsFrameKind::Carried, .chunk = chunk},
-                      kVerbsFrameBytes + chunk.length);
+    return send_frame({.kind = GrantedFrameKind::Carried, .chunk = chunk},
+                      kGrantedFrameBytes + chunk.length);
 }
 
 // Bulk as plain writes, which a network may bring in any order, and then one small operation: its
 // completion at the receiver says that all before it is there.
-Post VerbsPath::post_written(const Chunk& chunk, const VerbsFrame& frame) {
+Post VerbsPath::post_written(const Chunk& chunk, const GrantedFrame& frame) {
     const Registration* const memory = chunk.region->in(domain());
     const std::size_t most = pair_->largest_message();
     const std::size_t writes = (chunk.length + most - 1) / most;
@@ -279,14 +276,15 @@ Post VerbsPath::post_written(const Chunk& chunk, const VerbsFrame& frame) {
         requests[i].remote_addr = chunk.grant->address + chunk.offset + done;
         requests[i].rkey = chunk.grant->key;
     }
-    encode(frame, std::span<std::byte, kVerbsFrameBytes>(send_slot(next_slot_), kVerbsFrameBytes));
-    requests[writes] = request_of(kVerbsFrameBytes, pieces[writes]);
+    encode(frame,
+           std::span<std::byte, kGrantedFrameBytes>(send_slot(next_slot_), kGrantedFrameBytes));
+    requests[writes] = request_of(kGrantedFrameBytes, pieces[writes]);
     return post_requests(requests[0], static_cast<std::uint32_t>(writes) + 1, true);
 }
 
 void VerbsPath::answer_greeting() {
     if (answer_ &&
-        send_frame({.kind = VerbsFrameKind::Greeting}, kVerbsFrameBytes) != Post::Again) {
+        send_frame({.kind = GrantedFrameKind::Greeting}, kGrantedFrameBytes) != Post::Again) {
         answer_ = false;
     }
 }
@@ -364,12 +362,13 @@ void VerbsPath::sent(bool good) {
 
 void VerbsPath::received(std::size_t slot, std::size_t bytes, PathEvents& events) {
     const std::byte* const at = receive_slot(slot);
-    VerbsFrame frame;
+    GrantedFrame frame;
     const bool good =
-        bytes >= kVerbsFrameBytes &&
-        decode(std::span<const std::byte, kVerbsFrameBytes>(at, kVerbsFrameBytes), frame) &&
-        (frame.kind != VerbsFrameKind::Carried || bytes == kVerbsFrameBytes + frame.chunk.length) &&
-        take_frame(frame, at + kVerbsFrameBytes, events);
+        bytes >= kGrantedFrameBytes &&
+        decode(std::span<const std::byte, kGrantedFrameBytes>(at, kGrantedFrameBytes), frame) &&
+        (frame.kind != GrantedFrameKind::Carried ||
+         bytes == kGrantedFrameBytes + frame.chunk.length) &&
+        take_frame(frame, at + kGrantedFrameBytes, events);
     if (!good) {
         lose(Loss::Protocol, "the peer sent what cannot be");
     } else if (!ending_ && loss_ == Loss::None) {
@@ -378,42 +377,13 @@ void VerbsPath::received(std::size_t slot, std::size_t bytes, PathEvents& events
 }
 
 // False: the peer breaks the protocol.
-bool VerbsPath::take_frame(const VerbsFrame& frame, const std::byte* bytes, PathEvents& events) {
-    const bool from_sender = role_ == Role::Receiver;
-    switch (frame.kind) {
-        case VerbsFrameKind::Greeting:
-            answer_ = from_sender && !greeted_;
-            greeted_ = true;
-            return true;
-        case VerbsFrameKind::Carried: {
-            std::byte* destination = nullptr;
-            const auto place =
-                from_sender ? events.place(frame.chunk, destination) : PathEvents::Place::Refuse;
-            if (place == PathEvents::Place::Refuse) {
-                return false;
-            }
-            if (place == PathEvents::Place::Store && frame.chunk.length > 0) {
-                copy_in_order(destination, bytes, frame.chunk.length);
-            }
-            events.arrived(frame.chunk);
-            return true;
-        }
-        case VerbsFrameKind::Written:
-            return from_sender && events.landed(frame.chunk) != PathEvents::Place::Refuse;
-        case VerbsFrameKind::Bye:
-            events.peer_closed();
-            return from_sender;
-        case VerbsFrameKind::Control:
-            events.control(frame.control);
-            return true;
-        case VerbsFrameKind::Grant:
-            events.granted(frame.grant);
-            return !from_sender;
-        case VerbsFrameKind::Fence:
-            events.fence_asked(frame.control.path, frame.control.incarnation);
-            return from_sender;
+bool VerbsPath::take_frame(const GrantedFrame& frame, const std::byte* bytes, PathEvents& events) {
+    if (frame.kind == GrantedFrameKind::Greeting) {
+        answer_ = role_ == Role::Receiver && !greeted_;
+        greeted_ = true;
+        return true;
     }
-    return false;
+    return hand_over(frame, bytes, role_, events);
 }
 
 void VerbsPath::lost_by(const deft_verbs_wc_t& completion) {
@@ -485,23 +455,24 @@ void VerbsPath::look_after(Nanos now) {
     if (pair_->lost()) {
         lose(Loss::Reset, "the card has lost the queue pair (an event says so)");
     }
-    if (life_line_) {
+    if (life_line_.there()) {
         look_at_life_line();
     } else if (open_sends_ == 0 && greeted_ && now - heard_ > kSecond) {
         // A frame that means nothing: a card that does not answer for it is gone.
-        (void)send_frame({.kind = VerbsFrameKind::Greeting}, kVerbsFrameBytes);
+        (void)send_frame({.kind = GrantedFrameKind::Greeting}, kGrantedFrameBytes);
     }
 }
 
 void VerbsPath::look_at_life_line() {
-    char nothing = 0;
-    const ssize_t got = ::recv(life_line_.get(), &nothing, 1, MSG_DONTWAIT | MSG_PEEK);
-    if (got == 0) {
-        lose(Loss::Ended, "the peer's process has ended");
-    } else if (got < 0 && errno == ECONNRESET) {
-        lose(Loss::Reset, "the peer's process has ended (its connection was reset)");
-    } else if (got < 0 && errno != EAGAIN && errno != EINTR) {
-        life_line_.reset();  // of another network, which says nothing about this one
+    switch (life_line_.look()) {
+        case LifeLine::Word::Nothing:
+            break;
+        case LifeLine::Word::Ended:
+            lose(Loss::Ended, "the peer's process has ended");
+            break;
+        case LifeLine::Word::Reset:
+            lose(Loss::Reset, "the peer's process has ended (its connection was reset)");
+            break;
     }
 }
 

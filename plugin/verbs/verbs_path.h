@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "plugin/core/path.h"
-#include "plugin/verbs/frame.h"
+#include "plugin/core/granted_frame.h"
+#include "plugin/core/life_line.h"
+#include "plugin/core/port.h"
 #include "plugin/verbs/pages.h"
 #include "plugin/verbs/queue_pair.h"
 
@@ -21,7 +22,7 @@ namespace deft::net {
 
 class VerbsPath final : public Path {
 public:
-    enum class Role { Sender, Receiver };
+    using Role = PathRole;
     static constexpr std::uint32_t kInlineBytes = 8192;
     static constexpr std::uint32_t kDepth = 64;  // messages of either end that are open
     static constexpr std::uint32_t kRunBytes = 1 << 20;
@@ -43,7 +44,7 @@ public:
     bool greeted() const { return greeted_; }  // the peer was heard
     // The TCP connection to the peer's process, on which nothing more comes: its end is the path's.
     // Where a network takes it away, the path goes on without.
-    void watch(UniqueFd life_line) { life_line_ = std::move(life_line); }
+    void watch(UniqueFd life_line) { life_line_.hold(std::move(life_line)); }
 
     Capabilities capabilities() const override { return kCapabilities; }
     const Domain* domain() const override { return pair_->domain().get(); }
@@ -83,8 +84,8 @@ private:
     std::byte* send_slot(std::size_t slot);
     std::byte* receive_slot(std::size_t slot);
 
-    Post send_frame(const VerbsFrame& frame, std::size_t bytes);
-    Post post_written(const Chunk& chunk, const VerbsFrame& frame);
+    Post send_frame(const GrantedFrame& frame, std::size_t bytes);
+    Post post_written(const Chunk& chunk, const GrantedFrame& frame);
     Post post_requests(deft_verbs_send_wr_t& first, std::uint32_t requests, bool chunk);
     bool room(std::uint32_t requests) const;
     deft_verbs_send_wr_t request_of(std::size_t bytes, deft_verbs_sge_t& piece);
@@ -94,7 +95,7 @@ private:
     void completed(const deft_verbs_wc_t& completion, PathEvents* events);
     void sent(bool good);
     void received(std::size_t slot, std::size_t bytes, PathEvents& events);
-    bool take_frame(const VerbsFrame& frame, const std::byte* bytes, PathEvents& events);
+    bool take_frame(const GrantedFrame& frame, const std::byte* bytes, PathEvents& events);
     bool ended(PathEvents* events);
     void look_at_life_line();
     void lost_by(const deft_verbs_wc_t& completion);
@@ -103,7 +104,7 @@ private:
     std::shared_ptr<VerbsQueuePair> pair_;
     std::shared_ptr<Flusher> flusher_;
     const Role role_;
-    UniqueFd life_line_;
+    LifeLine life_line_;
     std::string description_;
     Loss loss_ = Loss::None;
     std::string failure_;

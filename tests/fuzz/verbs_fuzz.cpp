@@ -8,7 +8,7 @@
 #include <span>
 
 #include "plugin/core/chunk_rules.h"
-#include "plugin/verbs/frame.h"
+#include "plugin/core/granted_frame.h"
 #include "plugin/verbs/gid.h"
 #include "plugin/verbs/queue_pair.h"
 
@@ -54,10 +54,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 in, [](const VerbsAddress& address) { require(address.qp < 1U << 24); });
             break;
         case 1:
-            decode_as<VerbsFrame, kVerbsFrameBytes>(in, [](const VerbsFrame& frame) {
-                require(frame.kind != VerbsFrameKind::Carried || sane_chunk(frame.chunk));
-                require(frame.kind != VerbsFrameKind::Written || sane_run(frame.chunk));
-                require(frame.kind != VerbsFrameKind::Control ||
+            decode_as<GrantedFrame, kGrantedFrameBytes>(in, [](const GrantedFrame& frame) {
+                require(frame.kind != GrantedFrameKind::Carried || sane_chunk(frame.chunk));
+                require(frame.kind != GrantedFrameKind::Written || sane_run(frame.chunk));
+                require(frame.kind != GrantedFrameKind::Control ||
                         frame.control.completed <= frame.control.posted);
             });
             break;

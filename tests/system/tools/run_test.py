@@ -160,6 +160,28 @@ class Seen(RunTest):
         self.assertIn("# network   as NCCL_NET_PLUGIN=aws-ofi says", dry.stdout)
 
 
+class Ucx(RunTest):
+    """Links over UCX, which is only fit for a guest in an environment of its own."""
+
+    PREPARED = {"UCX_MEM_MMAP_HOOK_MODE": "none", "UCX_HANDLE_ERRORS": "none",
+                "UCX_DEBUG_SIGNO": "0"}
+
+    def ucx_of(self, seen):
+        return {name: value for name, value in seen.items() if name.startswith("UCX_")}
+
+    def test_its_environment_is_made_where_ucx_is_asked_for(self):
+        self.assertEqual(self.ucx_of(self.seen(env={"DEFT_UCX": "on"})), self.PREPARED)
+        self.assertEqual(self.ucx_of(self.seen()), {})
+        self.assertEqual(self.ucx_of(self.seen("--mode", "off", env={"DEFT_UCX": "on"})), {})
+
+    def test_what_the_user_has_set_is_kept(self):
+        other = {"UCX_HANDLE_ERRORS": "bt"}
+        seen = self.seen(env={"DEFT_UCX": "on", **other}, err="UCX_HANDLE_ERRORS='bt'")
+        self.assertEqual(seen["UCX_HANDLE_ERRORS"], "bt")
+        self.check_refused(125, "UCX_HANDLE_ERRORS='bt'", "required",
+                           arguments=["run", "--require"], env={"DEFT_UCX": "on", **other})
+
+
 class Networks(RunTest):
     """Hosts where NCCL has a network of its own."""
 

@@ -17,7 +17,7 @@ void shell(const std::string& command) {
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
 }
 
-VerbsPorts port(const std::string& device) {
+Ports port(const std::string& device) {
     std::vector<RdmaPort> ports = list_rdma_ports("/sys", "/dev/infiniband");
     std::erase_if(ports, [&](const RdmaPort& each) { return each.device != device; });
     EXPECT_EQ(ports.size(), 1U) << device;
@@ -80,7 +80,8 @@ class LateWrites : public ::testing::Test {
 protected:
     static constexpr std::size_t kBytes = 64 * 1024;
     struct End {
-        explicit End(const char* device) : of(port(device).at(0)) {
+        explicit End(const char* device)
+            : of(std::static_pointer_cast<const VerbsPort>(port(device).at(0))) {
             std::string problem;
             pair = VerbsQueuePair::make(of->domain, of->options, problem);
             const std::shared_ptr<Domain> domains[] = {of->domain};

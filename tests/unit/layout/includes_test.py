@@ -19,7 +19,8 @@ LINES = (
     "shim/hooks > shim/runtime > shim/control > shim/guard shim/settings"
     " > shim/executor shim/learning shim/tuning"
     f" > shim/agreement shim/nccl shim/cuda {PLANNER} > topology > base > include",
-    "plugin > plugin/tcp plugin/verbs > plugin/core > topology > base > include",
+    "plugin > plugin/tcp plugin/verbs plugin/ucx > plugin/core > topology > base > include",
+    "plugin/ucx/module > include",
     f"tools > shim/settings topology/discovery {PLANNER} > topology > base > include",
     "topology/discovery > topology > base > include",
     "packaging > base > include",

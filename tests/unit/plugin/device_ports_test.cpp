@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plugin/verbs/ports.h"
+
 namespace deft::net {
 namespace {
 
@@ -27,18 +29,18 @@ std::shared_ptr<const VerbsPort> port(const char* interface, std::int64_t mbps) 
 TEST(DevicePorts, APortGoesWithTheDeviceOfItsInterface) {
     const auto first = device("eth0", 100000);
     const auto second = device("eth1", 100000);
-    const VerbsPorts ports = {port("eth0", 100000), port("eth1", 100000), port("", 200000)};
-    EXPECT_EQ(ports_of(*first, {first, second}, ports), (VerbsPorts{ports[0], ports[2]}));
-    EXPECT_EQ(ports_of(*second, {first, second}, ports), (VerbsPorts{ports[1], ports[2]}));
+    const Ports ports = {port("eth0", 100000), port("eth1", 100000), port("", 200000)};
+    EXPECT_EQ(ports_of(*first, {first, second}, ports), (Ports{ports[0], ports[2]}));
+    EXPECT_EQ(ports_of(*second, {first, second}, ports), (Ports{ports[1], ports[2]}));
     EXPECT_EQ(ports_of(*first, {first}, ports), ports) << "eth1 is no link of deft's";
 }
 
 TEST(DevicePorts, APortGoesWithTheVlanThatGoesOverItsInterface) {
     const auto vlan = device("eth0.7", 100000, "eth0");
     const auto other = device("eth1", 100000);
-    const VerbsPorts ports = {port("eth0", 100000)};
+    const Ports ports = {port("eth0", 100000)};
     EXPECT_EQ(ports_of(*vlan, {vlan, other}, ports), ports);
-    EXPECT_EQ(ports_of(*other, {vlan, other}, ports), VerbsPorts{});
+    EXPECT_EQ(ports_of(*other, {vlan, other}, ports), Ports{});
     EXPECT_EQ(told_speed(*vlan, ports), 100000);
 }
 

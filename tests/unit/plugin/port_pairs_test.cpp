@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "plugin/ucx/ports.h"
+#include "plugin/verbs/ports.h"
+
 namespace deft::net {
 namespace {
 
@@ -12,7 +15,7 @@ using Pairs = PortPairs;
 // RoCE, 10.0.NET.HOST of a /24, or without a known network.
 std::shared_ptr<const VerbsPort> roce(int net, int host, bool known = true) {
     auto port = std::make_shared<VerbsPort>();
-    port->ethernet = true;
+    port->layer = Port::Layer::Ethernet;
     port->gid.raw[10] = port->gid.raw[11] = 0xff;
     port->gid.raw[12] = 10;
     port->gid.raw[14] = static_cast<std::uint8_t>(net);
@@ -31,7 +34,7 @@ std::shared_ptr<const VerbsPort> infiniband(int subnet, int host) {
     return port;
 }
 
-Pairs pairs(const VerbsPorts& own, const VerbsPorts& peer, std::size_t most = 15) {
+Pairs pairs(const Ports& own, const Ports& peer, std::size_t most = 15) {
     return pair_ports(own, to_wire(peer), most);
 }
 
@@ -80,6 +83,20 @@ TEST(PortPairs, KindsAreNotMixed) {
 TEST(PortPairs, NoMoreThanAskedFor) {
     EXPECT_EQ(pairs({roce(1, 1), roce(1, 2)}, {roce(1, 3), roce(1, 4)}, 1), (Pairs{{0, 0}}));
     EXPECT_EQ(pairs({roce(1, 1)}, {roce(1, 3)}, 0), Pairs{});
+}
+
+// Nothing says which UCX device reaches which.
+TEST(PortPairs, UcxDevicesArePairedInTheirOrderAndWithNothingElse) {
+    const auto ucx = [](int number) {
+        auto port = std::make_shared<UcxPort>();
+        port->layer = Port::Layer::Ucx;
+        port->gid.raw[15] = static_cast<std::uint8_t>(number);
+        return port;
+    };
+    EXPECT_EQ(pairs({ucx(1), ucx(2)}, {ucx(3), ucx(4)}), (Pairs{{0, 0}, {1, 1}}));
+    EXPECT_EQ(pairs({ucx(1)}, {ucx(3), ucx(4)}), (Pairs{{0, 0}, {0, 1}}));
+    EXPECT_EQ(pairs({roce(1, 1), ucx(1)}, {ucx(3), roce(1, 2)}), (Pairs{{0, 1}, {1, 0}}));
+    EXPECT_TRUE(pairs({ucx(1)}, {roce(1, 2), infiniband(1, 2)}).empty());
 }
 
 }  // namespace

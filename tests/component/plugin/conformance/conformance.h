@@ -35,6 +35,7 @@ struct LinkKind {
 extern const LinkKind kTcpKind;
 extern const LinkKind kTcp6Kind;
 extern const LinkKind kVerbsKind;
+extern const LinkKind kUcxKind;
 extern const LinkKind kTcpLookKind;  // with TcpPath::Options::look_first
 
 }  // namespace deft::net::testing

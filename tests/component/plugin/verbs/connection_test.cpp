@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of the plugin that drive RDMA ports: from a handle to bytes.
+#include "plugin/port_dialer.h"
 #include "plugin/port_pairs.h"
-#include "plugin/rdma_dialer.h"
 #include "tests/component/plugin/tcp/admission.h"
 #include "tests/component/plugin/verbs/mixed_pair.h"
 
@@ -23,8 +23,8 @@ protected:
     std::uint64_t by_verbs() const { return sent_by("near:1", "roce") - verbs_before_; }
     std::uint64_t by_tcp() const { return sent_by("127.0.0.2", "tcp") - tcp_before_; }
 
-    VerbsPorts near_;
-    VerbsPorts far_;
+    Ports near_;
+    Ports far_;
     std::uint64_t verbs_before_ = 0;
     std::uint64_t tcp_before_ = 0;
 };
@@ -145,17 +145,17 @@ TEST_F(VerbsConnection, APairThatDoesNotAnswerIsRememberedUntilItDoes) {
         }
         return done();
     };
-    EXPECT_TRUE(eventually([&] { return RdmaDialer::known_dead(*near_[0], peer); }));
+    EXPECT_TRUE(eventually([&] { return PortDialer::known_dead(*near_[0], peer); }));
     faults.reset();
     EXPECT_TRUE(eventually([&] { return pair.up() == 2; }));
-    EXPECT_FALSE(RdmaDialer::known_dead(*near_[0], peer));
+    EXPECT_FALSE(PortDialer::known_dead(*near_[0], peer));
     ASSERT_TRUE(pair.run(50));
     EXPECT_GT(by_verbs(), 0U);
 }
 
 TEST_F(VerbsConnection, WhereOneSideHasNoPortTcpCarriesAll) {
     for (const bool sender : {true, false}) {
-        MixedPair pair(1, sender ? near_ : VerbsPorts(), sender ? VerbsPorts() : far_);
+        MixedPair pair(1, sender ? near_ : Ports(), sender ? Ports() : far_);
         ASSERT_TRUE(pair.establish());
         EXPECT_EQ(pair.sender->paths(), 1U);
         EXPECT_TRUE(pair.sender->domains().empty());
@@ -190,7 +190,7 @@ TEST_F(VerbsConnection, MemoryThatIsNotRegisteredGoesOverTcp) {
 }
 
 TEST_F(VerbsConnection, UnlikeSetsOfPortsAreAllUsed) {
-    const VerbsPorts two = opened({soft_port("near", 2), soft_port("second", 4)});
+    const Ports two = opened({soft_port("near", 2), soft_port("second", 4)});
     const std::uint64_t before = sent_by("second:1", "roce");
     MixedPair pair(1, two, far_);
     ASSERT_TRUE(pair.establish());
@@ -222,7 +222,7 @@ TEST_F(VerbsConnection, APortThatWasNotOfferedIsRefused) {
     options.ports = far_;
     TcpPair pair(1, 30 * kSecond, options);
     wire::Hello hello = hello_for(decoded(pair));
-    hello.kind = wire::Hello::kVerbs;
+    hello.kind = wire::Hello::kPort;
     hello.flags = wire::kFlagMixed;
     hello.remote_port = 1;
     const UniqueFd stranger = next(decoded(pair));
@@ -253,7 +253,7 @@ TEST_F(VerbsConnection, AConnectionOverTcpAloneHasNoPathsOverRdma) {
     }
     ASSERT_NE(pair.receiver, nullptr);
     hello.path = 1;
-    hello.kind = wire::Hello::kVerbs;
+    hello.kind = wire::Hello::kPort;
     const UniqueFd second = next(decoded(pair));
     say(second, hello);
     std::byte byte{};

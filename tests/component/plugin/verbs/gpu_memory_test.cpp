@@ -34,6 +34,14 @@ public:
     int flushes = 0;
 };
 
+VerbsPorts over_verbs(const Ports& ports) {
+    VerbsPorts all;
+    for (const auto& port : ports) {
+        all.push_back(std::static_pointer_cast<const VerbsPort>(port));
+    }
+    return all;
+}
+
 class VerbsGpuMemory : public ::testing::Test {
 protected:
     void SetUp() override {
@@ -54,8 +62,8 @@ protected:
         return LinkStats::process().link("near:1", "roce").transitions.load();
     }
 
-    VerbsPorts near_;
-    VerbsPorts far_;
+    Ports near_;
+    Ports far_;
     SoftGpu from_;
     SoftGpu to_;
     std::uint64_t verbs_before_ = 0;
@@ -91,8 +99,7 @@ TEST_F(VerbsGpuMemory, OnlyMessagesInAGpusMemoryLeaveTcpAlone) {
 
 TEST_F(VerbsGpuMemory, WhereOneSideHasNoPortTheyAreCopiedForTcp) {
     for (const bool sender : {true, false}) {
-        MixedPair pair(1, sender ? near_ : VerbsPorts(), sender ? VerbsPorts() : far_,
-                       {&from_, &to_});
+        MixedPair pair(1, sender ? near_ : Ports(), sender ? Ports() : far_, {&from_, &to_});
         ASSERT_TRUE(pair.establish());
         ASSERT_TRUE(pair.run(50));
     }
@@ -186,22 +193,22 @@ TEST_F(VerbsGpuMemory, ADmabufIsRegisteredByWholePages) {
     Memory memory{reinterpret_cast<const void*>(0x7000000100), 3 * kPage, Memory::Kind::Device};
     memory.dmabuf = file;
     std::string problem;
-    EXPECT_NE(near_[0]->domain->registration(memory, problem), nullptr) << problem;
+    EXPECT_NE(over_verbs(near_)[0]->domain->registration(memory, problem), nullptr) << problem;
     ::close(file);
 }
 
 TEST_F(VerbsGpuMemory, NcclIsToldOfItOnlyWhereEveryPortTakesIt) {
     const std::string root = ::testing::TempDir() + "/gpu-support-" + std::to_string(getpid());
-    EXPECT_EQ(gpu_support(near_, root, &from_).pointers, DEFT_NET_PTR_DMABUF);
+    EXPECT_EQ(gpu_support(over_verbs(near_), root, &from_).pointers, DEFT_NET_PTR_DMABUF);
     EXPECT_EQ(gpu_support({}, root, &from_).pointers, 0);
-    const GpuSupport none = gpu_support(near_, root, nullptr);
+    const GpuSupport none = gpu_support(over_verbs(near_), root, nullptr);
     EXPECT_EQ(none.pointers, 0) << "nobody could copy for TCP";
     EXPECT_EQ(none.copies, nullptr);
     ASSERT_EQ(std::system(("mkdir -p " + root + "/module/nvidia_peermem && echo 1 > " + root +
                            "/module/nvidia_peermem/version")
                               .c_str()),
               0);
-    const GpuSupport both = gpu_support(near_, root, &from_);
+    const GpuSupport both = gpu_support(over_verbs(near_), root, &from_);
     EXPECT_EQ(both.pointers, DEFT_NET_PTR_CUDA | DEFT_NET_PTR_DMABUF);
     EXPECT_EQ(both.copies, &from_);
 }

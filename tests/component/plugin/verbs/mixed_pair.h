@@ -18,11 +18,11 @@
 
 namespace deft::net::testing {
 
-inline VerbsPorts opened(const std::vector<RdmaPort>& ports) {
+inline Ports opened(const std::vector<RdmaPort>& ports) {
     std::string problem;
     VerbsPorts made = open_soft_ports(ports, problem);
     EXPECT_EQ(problem, "");
-    return made;
+    return {made.begin(), made.end()};
 }
 
 inline std::uint64_t sent_by(const char* link, const char* kind) {
@@ -40,8 +40,7 @@ public:
     static constexpr std::size_t kLargest = 1 << 20;
     static constexpr std::size_t kDepth = 4;
 
-    MixedPair(std::size_t links, const VerbsPorts& near, const VerbsPorts& far,
-              const OnGpu& gpus = {})
+    MixedPair(std::size_t links, const Ports& near, const Ports& far, const OnGpu& gpus = {})
         : device_(loopback_device(links)) {
         near_.ports = near;
         near_.gpu = gpus.near;

@@ -33,6 +33,16 @@ inline bool eventually(const std::function<bool()>& done) {
     return true;
 }
 
+// The path as one of this kind.
+inline Handshake::Result go_on(VerbsHandshake& handshake, std::unique_ptr<VerbsPath>& path) {
+    std::unique_ptr<Path> made;
+    const Handshake::Result result = handshake.poll(made);
+    if (made != nullptr) {
+        path.reset(static_cast<VerbsPath*>(made.release()));
+    }
+    return result;
+}
+
 // What a path has told.
 class Told final : public PathEvents {
 public:
@@ -120,7 +130,7 @@ protected:
         ASSERT_TRUE(eventually([&] {
             for (auto [handshake, end] : {std::pair(&from, &near), std::pair(&to, &far)}) {
                 if (end->path == nullptr) {
-                    handshake->poll(end->path);
+                    (void)go_on(*handshake, end->path);
                 }
             }
             return near.path != nullptr && far.path != nullptr;

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "plugin/port_dialer.h"
 #include "plugin/port_pairs.h"
-#include "plugin/rdma_dialer.h"
 #include "tests/component/plugin/verbs/scene.h"
 #include "tests/component/plugin/verbs/soft_ports.h"
 
@@ -24,7 +24,7 @@ std::unique_ptr<VerbsPath> meet(End& end, VerbsPath::Role role, int socket) {
     VerbsHandshake handshake(end.domain, kOptions, role, UniqueFd(socket));
     std::unique_ptr<VerbsPath> path;
     EXPECT_TRUE(eventually([&] {
-        return handshake.poll(path) == VerbsHandshake::Result::Connected;
+        return go_on(handshake, path) == VerbsHandshake::Result::Connected;
     })) << handshake.failure();
     return path;
 }
@@ -143,9 +143,9 @@ TEST(VerbsHosts, APathOverAPortWithoutCarrierIsNotTried) {
     std::string problem;
     const VerbsPorts ports = open_soft_ports({soft_port("wire", 2)}, problem);
     ASSERT_EQ(ports.size(), 1U) << problem;
-    const wire::Port peer = to_wire(ports).entries[0];
-    EXPECT_TRUE(RdmaDialer::known_dead(*ports[0], peer));
-    RdmaDialer dialer(ports[0], peer, {});
+    const wire::Port peer = to_wire({ports[0]}).entries[0];
+    EXPECT_TRUE(PortDialer::known_dead(*ports[0], peer));
+    PortDialer dialer(ports[0], peer, {});
     EXPECT_TRUE(dialer.carrier().down);
     dialer.start(1, steady_now());
     Connected connected;
@@ -153,7 +153,7 @@ TEST(VerbsHosts, APathOverAPortWithoutCarrierIsNotTried) {
     EXPECT_STREQ(dialer.failure(), "its port is not active; tried again in the background");
     sh("ip link set other up");
     ASSERT_TRUE(eventually([&] { return dialer.carrier().gained == 1; }));
-    EXPECT_FALSE(RdmaDialer::known_dead(*ports[0], peer));
+    EXPECT_FALSE(PortDialer::known_dead(*ports[0], peer));
 }
 
 }  // namespace

@@ -261,7 +261,7 @@ TEST_F(VerbsPathTest, APeerThatLeavesDuringTheHandshakeIsSeen) {
     VerbsHandshake handshake(near.domain, kOptions, VerbsPath::Role::Sender, UniqueFd(both[0]));
     ::close(both[1]);
     EXPECT_TRUE(
-        eventually([&] { return handshake.poll(near.path) == VerbsHandshake::Result::Failed; }));
+        eventually([&] { return go_on(handshake, near.path) == VerbsHandshake::Result::Failed; }));
     EXPECT_STRNE(handshake.failure(), "");
 }
 
@@ -297,7 +297,7 @@ TEST_F(VerbsPathTest, APeerThatLeavesBeforeItsGreetingIsSeen) {
     encode(far.pair->own(), address);
     ASSERT_EQ(::send(both[1], address.data(), address.size(), 0),
               static_cast<ssize_t>(address.size()));
-    const auto over = [&] { return handshake.poll(near.path) == VerbsHandshake::Result::Failed; };
+    const auto over = [&] { return go_on(handshake, near.path) == VerbsHandshake::Result::Failed; };
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     while (std::chrono::steady_clock::now() < end) {
         ASSERT_FALSE(over()) << handshake.failure();

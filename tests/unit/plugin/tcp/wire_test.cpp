@@ -234,11 +234,11 @@ TEST(Wire, PortsThatCannotBeAreRefused) {
     EXPECT_EQ(decoded(45, 17), Decoded::Malformed) << "more than there may be";
     EXPECT_EQ(decoded(45, 3), Decoded::Malformed) << "more than in all";
     EXPECT_EQ(decoded(46, 17), Decoded::Malformed) << "in all, more than there may be";
-    EXPECT_EQ(decoded(56, 0x83), Decoded::Malformed) << "no such link layer";
+    EXPECT_EQ(decoded(56, 0x84), Decoded::Malformed) << "no such link layer";
     EXPECT_EQ(decoded(1 + 56 + 4, 0), Decoded::Malformed) << "nor this one";
     Hello hello;
     hello.paths = 1;
-    hello.kind = Hello::kVerbs;
+    hello.kind = Hello::kPort;
     hello.remote_port = 16;
     std::array<std::byte, kHelloBytes> first;
     encode(hello, first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/verbs/blocking_calls.h"
+#include "plugin/core/blocking_calls.h"
 
 #include <chrono>
 #include <map>

@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes one path over a pair of RDMA ports: reception over TCP, then a queue pair.
+// Makes one path over a pair of ports: reception over TCP, then what goes over the ports.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "plugin/core/path.h"
+#include "plugin/core/port.h"
 #include "plugin/tcp/tcp_dialer.h"
-#include "plugin/verbs/handshake.h"
-#include "plugin/verbs/ports.h"
 
 namespace deft::net {
 
-// One thread at a time; nothing blocks, as what may runs on threads of plugin/verbs.
-class RdmaDialer final : public Dialer {
+// One thread at a time; nothing blocks, as what may runs on threads of its own (blocking_calls.h).
+class PortDialer final : public Dialer {
 public:
     // `peer`: the port that the receptions' hellos name. `receptions`: ways over TCP to the peer's
     // listener, best first; each attempt takes one, the last that worked before others.
-    RdmaDialer(std::shared_ptr<const VerbsPort> port, const wire::Port& peer,
+    PortDialer(std::shared_ptr<const Port> port, const wire::Port& peer,
                std::vector<std::unique_ptr<TcpDialer>> receptions);
 
     // Known not to work: its port has no carrier, or this process has tried the pair in vain.
-    static bool known_dead(const VerbsPort& port, const wire::Port& peer);
+    static bool known_dead(const Port& port, const wire::Port& peer);
 
-    Capabilities capabilities() const override { return VerbsPath::kCapabilities; }
-    std::shared_ptr<Domain> domain() const override { return port_->domain; }
+    Capabilities capabilities() const override { return port_->capabilities(); }
+    std::shared_ptr<Domain> domain() const override { return port_->registers_in(); }
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
@@ -42,7 +40,7 @@ private:
     Result poll_handshake(Connected& connected);
     Result fail(Result result, const std::string& why);
 
-    const std::shared_ptr<const VerbsPort> port_;
+    const std::shared_ptr<const Port> port_;
     const wire::Port peer_;
     std::vector<std::unique_ptr<TcpDialer>> receptions_;
     LinkCounters& counters_;
@@ -52,7 +50,7 @@ private:
     Stage stage_ = Stage::Idle;
     Nanos began_ = 0;    // the handshake
     Connected welcome_;  // without a path
-    std::unique_ptr<VerbsHandshake> handshake_;
+    std::unique_ptr<Handshake> handshake_;
     std::string failure_ = "not tried yet";
     std::string description_;
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/verbs/frame.h"
+#include "plugin/core/granted_frame.h"
 
 #include <limits>
 
 #include "base/bytes.h"
 #include "plugin/core/chunk_rules.h"
+#include "plugin/core/copy_in_order.h"
 
 namespace deft::net {
 namespace {
@@ -76,54 +77,91 @@ bool get_grant(ByteReader& in, Grant& grant) {
 
 }  // namespace
 
-void encode(const VerbsFrame& frame, std::span<std::byte, kVerbsFrameBytes> out) {
+void encode(const GrantedFrame& frame, std::span<std::byte, kGrantedFrameBytes> out) {
     ByteWriter writer(out);
     writer.put(kMagic);
     writer.put(frame.kind);
     switch (frame.kind) {
-        case VerbsFrameKind::Carried:
-        case VerbsFrameKind::Written:
+        case GrantedFrameKind::Carried:
+        case GrantedFrameKind::Written:
             put_chunk(writer, frame.chunk);
             break;
-        case VerbsFrameKind::Control:
+        case GrantedFrameKind::Control:
             put_control(writer, frame.control);
             break;
-        case VerbsFrameKind::Grant:
+        case GrantedFrameKind::Grant:
             put_grant(writer, frame.grant);
             break;
-        case VerbsFrameKind::Fence:
+        case GrantedFrameKind::Fence:
             writer.put(frame.control.path);
             writer.put(frame.control.incarnation);
             break;
-        case VerbsFrameKind::Greeting:
-        case VerbsFrameKind::Bye:
+        case GrantedFrameKind::Greeting:
+        case GrantedFrameKind::Bye:
             break;
     }
     writer.zeros();
 }
 
-bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame) {
+bool decode(std::span<const std::byte, kGrantedFrameBytes> in, GrantedFrame& frame) {
     ByteReader reader(in);
     if (reader.get<std::uint16_t>() != kMagic) {
         return false;
     }
-    frame.kind = reader.get<VerbsFrameKind>();
+    frame.kind = reader.get<GrantedFrameKind>();
     switch (frame.kind) {
-        case VerbsFrameKind::Carried:
+        case GrantedFrameKind::Carried:
             return get_chunk(reader, frame.chunk) && sane_chunk(frame.chunk);
-        case VerbsFrameKind::Written:
+        case GrantedFrameKind::Written:
             return get_chunk(reader, frame.chunk);
-        case VerbsFrameKind::Control:
+        case GrantedFrameKind::Control:
             return get_control(reader, frame.control);
-        case VerbsFrameKind::Grant:
+        case GrantedFrameKind::Grant:
             return get_grant(reader, frame.grant);
-        case VerbsFrameKind::Fence:
+        case GrantedFrameKind::Fence:
             frame.control.path = reader.get<std::uint16_t>();
             frame.control.incarnation = reader.get<std::uint32_t>();
             return true;
-        case VerbsFrameKind::Greeting:
-        case VerbsFrameKind::Bye:
+        case GrantedFrameKind::Greeting:
+        case GrantedFrameKind::Bye:
             return true;
+    }
+    return false;
+}
+
+bool hand_over(const GrantedFrame& frame, const std::byte* bytes, PathRole role,
+               PathEvents& events) {
+    const bool from_sender = role == PathRole::Receiver;
+    switch (frame.kind) {
+        case GrantedFrameKind::Greeting:
+            return true;
+        case GrantedFrameKind::Carried: {
+            std::byte* destination = nullptr;
+            const auto place =
+                from_sender ? events.place(frame.chunk, destination) : PathEvents::Place::Refuse;
+            if (place == PathEvents::Place::Refuse) {
+                return false;
+            }
+            if (place == PathEvents::Place::Store && frame.chunk.length > 0) {
+                copy_in_order(destination, bytes, frame.chunk.length);
+            }
+            events.arrived(frame.chunk);
+            return true;
+        }
+        case GrantedFrameKind::Written:
+            return from_sender && events.landed(frame.chunk) != PathEvents::Place::Refuse;
+        case GrantedFrameKind::Bye:
+            events.peer_closed();
+            return from_sender;
+        case GrantedFrameKind::Control:
+            events.control(frame.control);
+            return true;
+        case GrantedFrameKind::Grant:
+            events.granted(frame.grant);
+            return !from_sender;
+        case GrantedFrameKind::Fence:
+            events.fence_asked(frame.control.path, frame.control.incarnation);
+            return from_sender;
     }
     return false;
 }

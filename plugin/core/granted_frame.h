@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <span>
 
-#include "plugin/core/path.h"
+#include "plugin/core/port.h"
 
 namespace deft::net {
 
-enum class VerbsFrameKind : std::uint8_t {
+enum class GrantedFrameKind : std::uint8_t {
     Greeting = 1,  // padded to a full packet by the sender; answered by the receiver
     Carried = 2,   // a chunk; its bytes follow
     Written = 3,   // a chunk that the writes before this frame have put to where its grant said
@@ -21,17 +21,22 @@ enum class VerbsFrameKind : std::uint8_t {
     Fence = 7  // the sender asks for the fence of another path
 };
 
-struct VerbsFrame {
-    VerbsFrameKind kind = VerbsFrameKind::Bye;
+struct GrantedFrame {
+    GrantedFrameKind kind = GrantedFrameKind::Bye;
     Chunk chunk;      // Carried, Written
     Control control;  // Control; Fence: its path and incarnation
     Grant grant;      // Grant
 };
 
-inline constexpr std::size_t kVerbsFrameBytes = 48;
+inline constexpr std::size_t kGrantedFrameBytes = 48;
 
-void encode(const VerbsFrame& frame, std::span<std::byte, kVerbsFrameBytes> out);
+void encode(const GrantedFrame& frame, std::span<std::byte, kGrantedFrameBytes> out);
 // False: no frame of ours, or with values that cannot be.
-bool decode(std::span<const std::byte, kVerbsFrameBytes> in, VerbsFrame& frame);
+bool decode(std::span<const std::byte, kGrantedFrameBytes> in, GrantedFrame& frame);
+
+// Tells `events` of a frame that has come to the end with this role; `bytes`: of the chunk that it
+// carries. Not of a greeting, which is the path's own. False: the peer breaks the protocol.
+bool hand_over(const GrantedFrame& frame, const std::byte* bytes, PathRole role,
+               PathEvents& events);
 
 }  // namespace deft::net

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plugin/rdma_dialer.h"
+#include "plugin/port_dialer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -79,7 +79,7 @@ private:
 
 }  // namespace
 
-RdmaDialer::RdmaDialer(std::shared_ptr<const VerbsPort> port, const wire::Port& peer,
+PortDialer::PortDialer(std::shared_ptr<const Port> port, const wire::Port& peer,
                        std::vector<std::unique_ptr<TcpDialer>> receptions)
     : port_(std::move(port)),
       peer_(peer),
@@ -87,11 +87,11 @@ RdmaDialer::RdmaDialer(std::shared_ptr<const VerbsPort> port, const wire::Port& 
       counters_(LinkStats::process().link(port_->name.c_str(), port_->kind)),
       description_(port_->name) {}
 
-bool RdmaDialer::known_dead(const VerbsPort& port, const wire::Port& peer) {
+bool PortDialer::known_dead(const Port& port, const wire::Port& peer) {
     return port.carrier().down || DeadPairs::process().known(port.gid, peer);
 }
 
-void RdmaDialer::start(std::uint32_t incarnation, Nanos now) {
+void PortDialer::start(std::uint32_t incarnation, Nanos now) {
     cancel();
     if (port_->carrier().down) {
         failure_ = "its port is not active; tried again in the background";
@@ -114,9 +114,9 @@ void RdmaDialer::start(std::uint32_t incarnation, Nanos now) {
     stage_ = Stage::Reception;
 }
 
-void RdmaDialer::cancel() {
+void PortDialer::cancel() {
     if (stage_ == Stage::Handshake) {
-        failure_ = "the peer's queue pair does not answer";
+        failure_ = "the peer's port does not answer";
         if (steady_now() - began_ > kTooLong) {
             DeadPairs::process().dead(port_->gid, peer_, steady_now());
         }
@@ -128,18 +128,18 @@ void RdmaDialer::cancel() {
     stage_ = Stage::Idle;
 }
 
-bool RdmaDialer::reached(Nanos now) const {
+bool PortDialer::reached(Nanos now) const {
     return stage_ == Stage::Reception && receptions_[reception_]->reached(now);
 }
 
-Dialer::Result RdmaDialer::fail(Result result, const std::string& why) {
+Dialer::Result PortDialer::fail(Result result, const std::string& why) {
     stage_ = Stage::Idle;  // which is no time-out
     cancel();
     failure_ = why;
     return result;
 }
 
-Dialer::Result RdmaDialer::poll(Nanos now, Connected& connected) {
+Dialer::Result PortDialer::poll(Nanos now, Connected& connected) {
     if (stage_ == Stage::Refused) {
         stage_ = Stage::Idle;
         return Result::Silent;
@@ -153,7 +153,7 @@ Dialer::Result RdmaDialer::poll(Nanos now, Connected& connected) {
     return stage_ == Stage::Handshake ? poll_handshake(connected) : Result::Pending;
 }
 
-Dialer::Result RdmaDialer::poll_reception(Nanos now) {
+Dialer::Result PortDialer::poll_reception(Nanos now) {
     TcpDialer& reception = *receptions_[reception_];
     welcome_ = {};
     const Result result = reception.poll(now, welcome_);
@@ -175,24 +175,23 @@ Dialer::Result RdmaDialer::poll_reception(Nanos now) {
     return result;
 }
 
-void RdmaDialer::begin_handshake(Nanos now) {
+void PortDialer::begin_handshake(Nanos now) {
     TcpDialer& reception = *receptions_[reception_];
-    handshake_ = std::make_unique<VerbsHandshake>(port_->domain, port_->options,
-                                                  VerbsPath::Role::Sender, reception.connection());
+    handshake_ = port_->begin(PathRole::Sender, reception.connection(), false);
     description_ = port_->name + " by " + reception.describe();
     stage_ = Stage::Handshake;
     began_ = now;
 }
 
-Dialer::Result RdmaDialer::poll_handshake(Connected& connected) {
-    std::unique_ptr<VerbsPath> path;
+Dialer::Result PortDialer::poll_handshake(Connected& connected) {
+    std::unique_ptr<Path> path;
     switch (handshake_->poll(path)) {
-        case VerbsHandshake::Result::Pending:
+        case Handshake::Result::Pending:
             return Result::Pending;
-        case VerbsHandshake::Result::Failed:
+        case Handshake::Result::Failed:
             DeadPairs::process().dead(port_->gid, peer_, steady_now());
             return fail(Result::Failed, handshake_->failure());
-        case VerbsHandshake::Result::Connected:
+        case Handshake::Result::Connected:
             break;
     }
     DeadPairs::process().alive(port_->gid, peer_);
