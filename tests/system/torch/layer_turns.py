@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.dlpack import from_dlpack, to_dlpack
+from torch.utils.dlpack import from_dlpack
 
 TURN = 40
 
@@ -244,7 +244,7 @@ class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, points, weight):
         ctx.save_for_backward(points, weight)
-        return points.mm(from_dlpack(to_dlpack(weight)).t())
+        return points.mm(from_dlpack(torch._C._to_dlpack(weight)).t())
 
     @staticmethod
     def backward(ctx, gradient):

@@ -51,27 +51,6 @@ TEST(Plan, MergedAndLate) {
     EXPECT_EQ(lags(job.rows[0], 1).rbegin()->first, 2);
 }
 
-// The paper's queues: of a job whose link is far too slow, within both caps. When updates come in
-// a fraction of iterations, is queues_test.py's to say.
-TEST(Plan, DeftsOwnQueuesGiveEveryGradientOnce) {
-    const Folder folder;
-    const Environment settings{{"DEFT_MODE", "deft"},
-                               {"DEFT_PLAN", "deft"},
-                               {"DEFT_MAX_DELAY", "3"},
-                               {"DEFT_MAX_MERGE", "2"},
-                               {"DEFT_OUT", folder / "rank%r.json"}};
-    const Job job = finish_ranks(start_ranks(folder, 2, 100, settings, ""), folder);
-    expect_sound(job);
-    const nlohmann::json plan = plan_of(job, 0);
-    EXPECT_EQ(plan["policy"], "deft");
-    EXPECT_LT(plan["updates_per_iteration"], 1) << "merged";
-    for (const int bucket : {0, 1}) {
-        const int latest = lags(job.rows[0], bucket).rbegin()->first;
-        EXPECT_GE(latest, 2) << "late and merged";
-        EXPECT_LE(latest, 3) << "within DEFT_MAX_DELAY";
-    }
-}
-
 // Its guard has nobody to agree with any more, and the ranks have no word but NCCL's.
 TEST(Plan, APlanEndsOnAllRanksAlikeWhereOneIsCutOff) {
     for (const char* plan : {"delay1", "merge2-delay1"}) {
