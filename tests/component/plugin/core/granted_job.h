@@ -168,7 +168,7 @@ private:
     }
 
     FakeWire& wire_;
-    const GrantedJobOptions& options_;
+    const GrantedJobOptions options_;
     const Nanos start_;
     std::vector<std::unique_ptr<Buffer>> send_buffers_;
     std::vector<std::unique_ptr<Buffer>> receive_buffers_;
