@@ -10,7 +10,7 @@ import weakref
 from .library import guarded, library, where
 from .modes import address
 
-_MOST = 256   # dead ones are sorted out then
+_MOST = 256   # dead ones are sorted out then, and when as many have come again
 
 
 class Exports:
@@ -18,31 +18,44 @@ class Exports:
 
     def __init__(self):
         self.heard = None    # is called when one comes
-        self._tensors = []   # [(weakly, the job's line)]
+        self._tensors = {}   # {address: [(weakly, the job's line)]}
         self._for_good = {}  # {address: line}
+        self._most = _MOST   # a job may keep all its arrays
         self.count = 0       # of all that have come
 
     def add(self, tensor, for_good):
         self.count += 1
+        with sys.modules["torch"]._C.DisableTorchFunction():
+            place = address(tensor)
         if for_good:
-            self._for_good[address(tensor)] = where()
+            self._for_good[place] = where()
             return
-        self._tensors.append((weakref.ref(tensor), where()))
-        if len(self._tensors) > _MOST:
-            self._tensors = [one for one in self._tensors if one[0]() is not None]
+        here = [one for one in self._tensors.get(place, ()) if one[0]() is not None]
+        self._tensors[place] = [*here, (weakref.ref(tensor), where())]
+        if len(self._tensors) > self._most:
+            self._tensors = {place: some for place, some in self._tensors.items()
+                             if any(one[0]() is not None for one in some)}
+            self._most = max(_MOST, 2 * len(self._tensors))
 
     def find(self, sums):
         """The first of these sums whose memory is among it, and the line; none: (None, "")."""
         with sys.modules["torch"]._C.DisableTorchFunction():
-            given = {**self._for_good, **{address(tensor): line for tensor, line in (
-                (one(), line) for one, line in self._tensors) if tensor is not None}}
-            given.pop(None, None)
-            if given:
+            if self._tensors or self._for_good:
                 for one in sums:
                     for tensor in one.memory():
-                        if address(tensor) in given:
-                            return one, given[address(tensor)]
+                        line = self._line_of(address(tensor))
+                        if line is not None:
+                            return one, line
         return None, ""
+
+    def _line_of(self, place):
+        """Where what lies there was given away; None: it was not."""
+        if place is None:
+            return None
+        for weakly, line in self._tensors.get(place, ()):
+            if weakly() is not None:
+                return line
+        return self._for_good.get(place)
 
 
 exports = Exports()
