@@ -76,6 +76,7 @@ void LaneTimes::enter(std::uint32_t lane, cuda::Stream stream) noexcept {
     Span& span = current_->spans[lane];
     span.used = driver_.driver->EventRecord(span.begin, stream) == cuda::kSuccess;
     if (!span.used) {
+        stop();
         current_ = nullptr;
     }
 }
@@ -89,6 +90,7 @@ void LaneTimes::end(const std::vector<cuda::Stream>& streams) noexcept {
         }
         any = true;
         if (driver_.driver->EventRecord(span.end, streams[lane]) != cuda::kSuccess) {
+            stop();
             current_ = nullptr;
         }
     }

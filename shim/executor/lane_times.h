@@ -51,7 +51,7 @@ public:
 
     // Adds calls that are over, and has others measured.
     void take() noexcept;
-    // No call is measured any more.
+    // No call is measured any more. Any thread.
     void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
     // By action, then lane; as the background thread has taken them.
     const std::vector<LaneUse>& uses() const noexcept { return uses_; }
