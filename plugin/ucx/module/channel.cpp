@@ -111,12 +111,17 @@ void Channel::on_error(void* self, ucp_ep_h /*endpoint*/, ucs_status_t status) {
     static_cast<Channel*>(self)->fail("UCX has lost the peer", ucs_status_string(status));
 }
 
-// Pages that are never used cost nothing.
-Channel::Data& Channel::data_of(std::unique_ptr<Data[]>& all, std::uint64_t number) {
+// Pages that are never used cost nothing. NULL: there is no memory. Nothing is thrown, as UCX calls
+// this too, and is C.
+Channel::Data* Channel::data_of(std::unique_ptr<Data[]>& all, std::uint64_t number) {
     if (all == nullptr) {
-        all.reset(new Data[kDepth]);
+        all.reset(new (std::nothrow) Data[kDepth]);
     }
-    return all[number % kDepth];
+    if (all == nullptr) {
+        fail("a channel's frames", "no memory");
+        return nullptr;
+    }
+    return &all[number % kDepth];
 }
 
 deft_ucx_result_t Channel::send(const void* frame, const void* data, std::uint64_t bytes,
@@ -130,9 +135,12 @@ deft_ucx_result_t Channel::send(const void* frame, const void* data, std::uint64
     }
     const bool bulk = key != 0;
     if (!bulk && bytes > 0) {
-        Data& copy = data_of(out_data_, sent_);
-        std::memcpy(copy.data(), data, bytes);
-        data = copy.data();
+        Data* const copy = data_of(out_data_, sent_);
+        if (copy == nullptr) {
+            return DEFT_UCX_FAILED;
+        }
+        std::memcpy(copy->data(), data, bytes);
+        data = copy->data();
     }
     out.header.number = sent_++;
     std::memcpy(out.header.frame.data(), frame, out.header.frame.size());
@@ -246,7 +254,11 @@ ucs_status_t Channel::came(const Header& header, void* data, std::uint64_t bytes
         return UCS_INPROGRESS;  // it stays until it is fetched
     }
     if (bytes > 0) {
-        std::memcpy(data_of(in_data_, header.number).data(), data, bytes);
+        Data* const copy = data_of(in_data_, header.number);
+        if (copy == nullptr) {
+            return UCS_OK;
+        }
+        std::memcpy(copy->data(), data, bytes);
     }
     in.state = Incoming::State::Here;
     return UCS_OK;

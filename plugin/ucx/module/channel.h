@@ -72,7 +72,7 @@ private:
 
     explicit Channel(Device& device);
     bool prepare(char* problem, std::size_t room);
-    Data& data_of(std::unique_ptr<Data[]>& all, std::uint64_t number);
+    Data* data_of(std::unique_ptr<Data[]>& all, std::uint64_t number);
     deft_ucx_result_t post(Outgoing& out, const void* data, std::uint64_t bytes, std::uint32_t key,
                            bool bulk);
     void acknowledge();
