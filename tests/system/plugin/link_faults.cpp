@@ -5,7 +5,7 @@
 //
 // usage: link_faults LIBRARY FAULT     FAULT: none, down, delete, blackhole
 // Exit status 77: namespaces are not allowed here.
-#include "tests/system/plugin/faulty_run.h"
+#include "tests/system/plugin/two_links.h"
 
 namespace {
 
@@ -46,10 +46,7 @@ int main(int count, char** arguments) {
     setenv("NCCL_SOCKET_IFNAME", "eth", 1);
     End a = start_end([&](int control) { run_end(arguments[1], true, control); });
     End b = start_end([&](int control) { run_end(arguments[1], false, control); });
-    if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
-        std::printf("skipped: no veth links for this user\n");
-        kill(a.pid, SIGKILL);
-        kill(b.pid, SIGKILL);
+    if (!join(a, b)) {
         return kSkipped;
     }
     connect_ends(a, b);

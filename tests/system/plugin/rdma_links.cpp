@@ -14,7 +14,7 @@
 // Exit status 77: namespaces are not allowed here.
 #include <dlfcn.h>
 
-#include "tests/system/plugin/faulty_run.h"
+#include "tests/system/plugin/two_links.h"
 #include "tests/unit/topology/sysfs_tree.h"
 
 namespace {
@@ -85,22 +85,6 @@ void use_gpu(const char* cuda) {
     _exit(0);
 }
 
-std::uint64_t sent_bytes(pid_t pid, const char* link) {
-    const std::string file = "/tmp/deft-rdma-links-" + std::to_string(getpid());
-    std::uint64_t bytes = 0;
-    if (!run(in_namespace(pid, std::string("ip -s -j link show ") + link + " > " + file))) {
-        die("no counters of %s", link);
-    }
-    std::ifstream in(file);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    unlink(file.c_str());
-    const auto tx = text.find("\"tx\":{\"bytes\":");
-    if (tx == text.npos || std::sscanf(text.c_str() + tx, "\"tx\":{\"bytes\":%lu", &bytes) != 1) {
-        die("no counters in %s", text.c_str());
-    }
-    return bytes;
-}
-
 Fault fault_of_case(pid_t receiver) {
     const bool port = case_name == "dies" || case_name == "gpu";
     const char* const link = port ? "eth0" : case_name == "alone" ? "eth1" : "";
@@ -108,34 +92,13 @@ Fault fault_of_case(pid_t receiver) {
     fault.at = kFaultAt;
     fault.lasts = kDark;
     if (*link != '\0') {
-        fault.set = [link, receiver](bool on) {
-            const char* const state = on ? "down" : "up";
-            if (!run(in_namespace(receiver, std::string("ip link set ") + link + " " + state))) {
-                die("could not set %s %s", link, state);
-            }
-        };
+        fault.set = takes_down(link, receiver);
     }
     return fault;
 }
 
-std::uint64_t all_bytes() {
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < messages(); ++i) {
-        sum += size_of(i);
-    }
-    return sum;
-}
-
-void expect_lines(const std::string& log, std::initializer_list<const char*> lines, bool there) {
-    for (const char* line : lines) {
-        if ((log.find(line) != log.npos) != there) {
-            die("%s line '%s' in\n%s", there ? "no" : "a", line, log.c_str());
-        }
-    }
-}
-
 void judge(const std::string& log, std::uint64_t port, std::uint64_t tcp) {
-    const std::uint64_t all = all_bytes();
+    const std::uint64_t all = all_bytes(messages());
     std::printf("%s: %llu MB: %llu over the port's link, %llu over the other\n", case_name.c_str(),
                 static_cast<unsigned long long>(all / 1000000),
                 static_cast<unsigned long long>(port / 1000000),
@@ -190,10 +153,7 @@ int main(int count, char** arguments) {
     setenv("NCCL_SOCKET_IFNAME", case_name == "shared" ? "eth" : "=eth1", 1);
     End a = start_end([&](int control) { run_end(arguments[1], arguments[3], true, control); });
     End b = start_end([&](int control) { run_end(arguments[1], arguments[3], false, control); });
-    if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
-        std::printf("skipped: no veth links for this user\n");
-        kill(a.pid, SIGKILL);
-        kill(b.pid, SIGKILL);
+    if (!join(a, b)) {
         return kSkipped;
     }
     connect_ends(a, b);

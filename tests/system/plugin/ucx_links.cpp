@@ -9,7 +9,7 @@
 //   refused    the environment is not prepared: one WARN, and all goes over TCP
 // Exit status 77: namespaces are not allowed here.
 #include "base/ucx_environment.h"
-#include "tests/system/plugin/faulty_run.h"
+#include "tests/system/plugin/two_links.h"
 
 namespace {
 
@@ -27,51 +27,14 @@ std::string case_name;
     _exit(0);
 }
 
-std::uint64_t sent_bytes(pid_t pid, const char* link) {
-    const std::string file = "/tmp/deft-rdma-links-" + std::to_string(getpid());
-    std::uint64_t bytes = 0;
-    if (!run(in_namespace(pid, std::string("ip -s -j link show ") + link + " > " + file))) {
-        die("no counters of %s", link);
-    }
-    std::ifstream in(file);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    unlink(file.c_str());
-    const auto tx = text.find("\"tx\":{\"bytes\":");
-    if (tx == text.npos || std::sscanf(text.c_str() + tx, "\"tx\":{\"bytes\":%lu", &bytes) != 1) {
-        die("no counters in %s", text.c_str());
-    }
-    return bytes;
-}
-
 Fault fault_of_case(pid_t receiver) {
     Fault fault;
     fault.at = kFaultAt;
     fault.lasts = kDark;
     if (case_name == "dies") {
-        fault.set = [receiver](bool on) {
-            const std::string state = on ? "down" : "up";
-            if (!run(in_namespace(receiver, "ip link set eth0 " + state))) {
-                die("could not set eth0 %s", state.c_str());
-            }
-        };
+        fault.set = takes_down("eth0", receiver);
     }
     return fault;
-}
-
-std::uint64_t all_bytes() {
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < kMessages; ++i) {
-        sum += size_of(i);
-    }
-    return sum;
-}
-
-void expect_lines(const std::string& log, std::initializer_list<const char*> lines, bool there) {
-    for (const char* line : lines) {
-        if ((log.find(line) != log.npos) != there) {
-            die("%s line '%s' in\n%s", there ? "no" : "a", line, log.c_str());
-        }
-    }
 }
 
 std::size_t count_of(const std::string& log, const std::string& text) {
@@ -83,7 +46,7 @@ std::size_t count_of(const std::string& log, const std::string& text) {
 }
 
 void judge(const std::string& log, std::uint64_t ucx, std::uint64_t tcp) {
-    const std::uint64_t all = all_bytes();
+    const std::uint64_t all = all_bytes(kMessages);
     std::printf("%s: %llu MB: %llu over UCX, %llu over TCP\n", case_name.c_str(),
                 static_cast<unsigned long long>(all / 1000000),
                 static_cast<unsigned long long>(ucx / 1000000),
@@ -133,10 +96,7 @@ int main(int count, char** arguments) {
     setenv("NCCL_SOCKET_IFNAME", "=eth1", 1);
     End a = start_end([&](int control) { run_end(arguments[1], true, control); });
     End b = start_end([&](int control) { run_end(arguments[1], false, control); });
-    if (!make_link(0, "400mbit", a.pid, b.pid) || !make_link(1, "200mbit", a.pid, b.pid)) {
-        std::printf("skipped: no veth links for this user\n");
-        kill(a.pid, SIGKILL);
-        kill(b.pid, SIGKILL);
+    if (!join(a, b)) {
         return kSkipped;
     }
     connect_ends(a, b);

@@ -8,26 +8,7 @@
 namespace deft::net::testing {
 namespace {
 
-class VerbsConnection : public ::testing::Test {
-protected:
-    void SetUp() override {
-        near_ = opened({soft_port("near", 2)});
-        far_ = opened({soft_port("far", 3)});
-        ASSERT_EQ(near_.size(), 1U);
-        ASSERT_EQ(far_.size(), 1U);
-        verbs_before_ = sent_by("near:1", "roce");
-        tcp_before_ = sent_by("127.0.0.2", "tcp");
-    }
-    void TearDown() override { EXPECT_EQ(violations(), 0U); }
-
-    std::uint64_t by_verbs() const { return sent_by("near:1", "roce") - verbs_before_; }
-    std::uint64_t by_tcp() const { return sent_by("127.0.0.2", "tcp") - tcp_before_; }
-
-    Ports near_;
-    Ports far_;
-    std::uint64_t verbs_before_ = 0;
-    std::uint64_t tcp_before_ = 0;
-};
+using VerbsConnection = WithPorts;
 
 TEST_F(VerbsConnection, AMessageGoesOverBothKindsOfLink) {
     MixedPair pair(1, near_, far_);

@@ -42,32 +42,16 @@ VerbsPorts over_verbs(const Ports& ports) {
     return all;
 }
 
-class VerbsGpuMemory : public ::testing::Test {
+class VerbsGpuMemory : public WithPorts {
 protected:
-    void SetUp() override {
-        near_ = opened({soft_port("near", 2)});
-        far_ = opened({soft_port("far", 3)});
-        ASSERT_EQ(near_.size(), 1U);
-        ASSERT_EQ(far_.size(), 1U);
-        verbs_before_ = sent_by("near:1", "roce");
-        tcp_before_ = sent_by("127.0.0.2", "tcp");
-    }
-    void TearDown() override { EXPECT_EQ(violations(), 0U); }
-
-    std::uint64_t by_verbs() const { return sent_by("near:1", "roce") - verbs_before_; }
-    std::uint64_t by_tcp() const { return sent_by("127.0.0.2", "tcp") - tcp_before_; }
     int copies() const { return from_.gets + to_.puts; }
     // Of paths over the port.
     static std::uint64_t transitions() {
         return LinkStats::process().link("near:1", "roce").transitions.load();
     }
 
-    Ports near_;
-    Ports far_;
     SoftGpu from_;
     SoftGpu to_;
-    std::uint64_t verbs_before_ = 0;
-    std::uint64_t tcp_before_ = 0;
 };
 
 // What is small, too: a processor that touches any of it faults.

@@ -29,6 +29,30 @@ inline std::uint64_t sent_by(const char* link, const char* kind) {
     return LinkStats::process().link(link, kind).bytes_sent.load();
 }
 
+// A test with a port at either end, of which the stand-in has seen nothing wrong.
+class WithPorts : public ::testing::Test {
+protected:
+    void SetUp() override {
+        near_ = opened({soft_port("near", 2)});
+        far_ = opened({soft_port("far", 3)});
+        ASSERT_EQ(near_.size(), 1U);
+        ASSERT_EQ(far_.size(), 1U);
+        verbs_before_ = sent_by("near:1", "roce");
+        tcp_before_ = sent_by("127.0.0.2", "tcp");
+    }
+    void TearDown() override { EXPECT_EQ(violations(), 0U); }
+
+    std::uint64_t by_verbs() const { return sent_by("near:1", "roce") - verbs_before_; }
+    std::uint64_t by_tcp() const { return sent_by("127.0.0.2", "tcp") - tcp_before_; }
+
+    Ports near_;
+    Ports far_;
+
+private:
+    std::uint64_t verbs_before_ = 0;
+    std::uint64_t tcp_before_ = 0;
+};
+
 // Whose messages are in a GPU's memory; NULL: in the host's.
 struct OnGpu {
     GpuMemory* near = nullptr;
