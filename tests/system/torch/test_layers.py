@@ -54,7 +54,7 @@ class LayerJobs(support.TorchTest):
 
     def order(self, ranks, plan, kinds):
         """Long enough for a plan to come into force; it may end again."""
-        env = {"ITERATIONS": "160", "PACE": "0.015"}
+        env = {"ITERATIONS": "240", "PACE": "0.015"}
         plain, _ = self.results(ranks, kinds, **env)
         results, job = self.under("exact", ranks, kinds, DEFT_LAYERWISE="auto", DEFT_PLAN=plan,
                                   **env)
