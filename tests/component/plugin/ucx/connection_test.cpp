@@ -9,22 +9,17 @@
 
 #include <cstdlib>
 
-#include "plugin/ucx/library.h"
-#include "plugin/ucx/ports.h"
+#include "tests/component/plugin/ucx/loopback.h"
 #include "tests/component/plugin/verbs/mixed_pair.h"
 
 namespace deft::net::testing {
 namespace {
 
-Ports ucx_over_loopback() {
-    std::string problem;
-    const deft_ucx_module_t* const module = process_ucx_module(problem);
-    if (module == nullptr) {
-        ADD_FAILURE() << problem;
-        return {};
-    }
-    const UcxPorts ports = open_ucx_ports(*module, "lo", {}, {}, problem);
-    EXPECT_EQ(problem, "");
+Ports ucx_over_loopback(std::size_t which) {
+    const UcxLoopback& loopback = UcxLoopback::process();
+    EXPECT_EQ(loopback.problem, "");
+    const UcxPorts& ports = loopback.ports[which];
+    EXPECT_EQ(ports.size(), 1U);
     return {ports.begin(), ports.end()};
 }
 
@@ -54,8 +49,8 @@ std::vector<int> ucx_sockets() {
 
 class UcxConnection : public ::testing::Test {
 protected:
-    Ports near_ = ucx_over_loopback();
-    Ports far_ = ucx_over_loopback();
+    Ports near_ = ucx_over_loopback(0);
+    Ports far_ = ucx_over_loopback(1);
 };
 
 TEST_F(UcxConnection, HasPathsOverBothKinds) {
@@ -79,7 +74,7 @@ TEST_F(UcxConnection, ASideWithoutUcxGetsTcp) {
 
 TEST_F(UcxConnection, UnlikeNumbersOfDevicesAllHavePaths) {
     Ports two = near_;
-    two.push_back(ucx_over_loopback().front());
+    two.push_back(ucx_over_loopback(2).front());
     MixedPair pair(1, two, far_);
     ASSERT_TRUE(pair.establish());
     EXPECT_EQ(pair.sender->paths(), 3U);
