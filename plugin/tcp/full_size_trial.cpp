@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "plugin/tcp/reach.h"
+
 namespace deft::net {
 namespace {
 
@@ -41,9 +43,10 @@ void FullSizeTrial::begin(std::size_t candidate, Nanos now) {
     const auto& [own, peer] = route_.candidates[candidate];
     std::string problem;
     int error = 0;
-    fd_ = begin_connect(device_->links[route_.link], own, peer.address, peer.port,
-                        route_.local || device_->own_address(peer.address), SocketTuning{},
-                        congestion_, problem, error);
+    fd_ = begin_connect(
+        device_->links[route_.link], own, peer.address, peer.port,
+        route_.local || device_->own_address(peer.address) || Reach::astray(own, peer.address),
+        SocketTuning{}, congestion_, problem, error);
     began_ = now;
     sent_ = 0;
 }

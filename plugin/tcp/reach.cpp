@@ -10,10 +10,58 @@
 namespace deft::net {
 namespace {
 
+class Pairs {
+public:
+    bool has(const Address& own, const Address& peer) {
+        if (count_.load(std::memory_order_relaxed) == 0) {
+            return false;
+        }
+        const MutexLock lock(mutex_);
+        return find(own, peer) != pairs_.end();
+    }
+    void add(const Address& own, const Address& peer) {
+        const MutexLock lock(mutex_);
+        if (find(own, peer) != pairs_.end()) {
+            return;
+        }
+        if (pairs_.size() == Reach::kMaxPairs) {
+            pairs_.erase(pairs_.begin());
+        }
+        pairs_.emplace_back(own, peer);
+        count_.store(pairs_.size(), std::memory_order_relaxed);
+    }
+    void remove(const Address& own, const Address& peer) {
+        if (count_.load(std::memory_order_relaxed) == 0) {
+            return;
+        }
+        const MutexLock lock(mutex_);
+        if (const auto entry = find(own, peer); entry != pairs_.end()) {
+            pairs_.erase(entry);
+            count_.store(pairs_.size(), std::memory_order_relaxed);
+        }
+    }
+    void clear() {
+        const MutexLock lock(mutex_);
+        pairs_.clear();
+        count_.store(0, std::memory_order_relaxed);
+    }
+
+private:
+    using Entries = std::vector<std::pair<Address, Address>>;
+    Entries::iterator find(const Address& own, const Address& peer) DEFT_REQUIRES(mutex_) {
+        return std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& pair) {
+            return pair.first == own && pair.second == peer;
+        });
+    }
+
+    Mutex mutex_;
+    Entries pairs_ DEFT_GUARDED_BY(mutex_);  // oldest first
+    std::atomic<std::size_t> count_{0};      // most hosts have none: no lock then
+};
+
 struct Known {
-    Mutex mutex;
-    std::vector<std::pair<Address, Address>> dead DEFT_GUARDED_BY(mutex);  // oldest first
-    std::atomic<std::size_t> count{0};  // most hosts have none: no lock then
+    Pairs dead;
+    Pairs astray;
 };
 
 Known& known() {
@@ -22,48 +70,31 @@ Known& known() {
     return object;
 }
 
-auto find(const Address& own, const Address& peer) DEFT_REQUIRES(known().mutex) {
-    return std::find_if(known().dead.begin(), known().dead.end(),
-                        [&](const auto& pair) { return pair.first == own && pair.second == peer; });
-}
-
 }  // namespace
 
 bool Reach::known_dead(const Address& own, const Address& peer) {
-    if (known().count.load(std::memory_order_relaxed) == 0) {
-        return false;
-    }
-    const MutexLock lock(known().mutex);
-    return find(own, peer) != known().dead.end();
+    return known().dead.has(own, peer);
 }
 
 void Reach::dead(const Address& own, const Address& peer) {
-    const MutexLock lock(known().mutex);
-    if (find(own, peer) != known().dead.end()) {
-        return;
-    }
-    if (known().dead.size() == kMaxPairs) {
-        known().dead.erase(known().dead.begin());
-    }
-    known().dead.emplace_back(own, peer);
-    known().count.store(known().dead.size(), std::memory_order_relaxed);
+    known().dead.add(own, peer);
 }
 
 void Reach::alive(const Address& own, const Address& peer) {
-    if (known().count.load(std::memory_order_relaxed) == 0) {
-        return;
-    }
-    const MutexLock lock(known().mutex);
-    if (const auto entry = find(own, peer); entry != known().dead.end()) {
-        known().dead.erase(entry);
-        known().count.store(known().dead.size(), std::memory_order_relaxed);
-    }
+    known().dead.remove(own, peer);
+}
+
+bool Reach::astray(const Address& own, const Address& peer) {
+    return known().astray.has(own, peer);
+}
+
+void Reach::went_astray(const Address& own, const Address& peer) {
+    known().astray.add(own, peer);
 }
 
 void Reach::forget_all() {
-    const MutexLock lock(known().mutex);
     known().dead.clear();
-    known().count.store(0, std::memory_order_relaxed);
+    known().astray.clear();
 }
 
 }  // namespace deft::net

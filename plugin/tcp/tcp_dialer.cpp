@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "plugin/tcp/carrier_watch.h"
 #include "plugin/tcp/full_size_trial.h"
 #include "plugin/tcp/probed_rates.h"
@@ -102,6 +103,14 @@ bool TcpDialer::choose_candidate() {
     return false;
 }
 
+// Where another link is in the same network, answers may come in through that one. Then two in
+// three attempts do as NCCL's Socket does, which keeps to no link.
+bool TcpDialer::leaves_link(const Address& own, const Address& peer) const {
+    const std::size_t turn = silent_ + (Reach::astray(own, peer) ? 1 : 0);
+    return turn % 3 != 0 && !kept_ && device_->network_shared(route_.link) &&
+           !CarrierWatch::down(link_of(*device_, route_).name);
+}
+
 void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
     cancel();
     const bool worth_it = choose_candidate();
@@ -124,9 +133,10 @@ void TcpDialer::start(std::uint32_t incarnation, Nanos now) {
         return;
     }
     failure_ = "no answer to the connection request";
-    fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port,
-                        route_.local || device_->own_address(peer.address), tuning, congestion_,
-                        failure_, begin_error_);
+    const bool local = route_.local || device_->own_address(peer.address);
+    anyhow_ = !local && leaves_link(own, peer.address);
+    fd_ = begin_connect(link_of(*device_, route_), own, peer.address, peer.port, local || anyhow_,
+                        tuning, congestion_, failure_, begin_error_);
 }
 
 bool TcpDialer::reached(Nanos now) const {
@@ -177,6 +187,7 @@ Dialer::Result TcpDialer::poll(Nanos now, Connected& connected) {
     if (result == Result::Pending && stage_ == Stage::Connecting && now - began_ > kConnectLimit) {
         const auto& [own, peer] = route_.candidates[candidate_];
         Reach::dead(own, peer.address);
+        ++silent_;
         return fail(Result::Silent, failure_);
     }
     return result;
@@ -208,6 +219,15 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
     round_trip_ = now - began_;
     const auto& [own, peer] = route_.candidates[candidate_];
     Reach::alive(own, peer.address);
+    kept_ = kept_ || !anyhow_;
+    if (anyhow_) {
+        Reach::went_astray(own, peer.address);
+        DEFT_WARN_ONCE(
+            "link %s: answers from %s come in through another link of the same network, so this "
+            "connection keeps to none and both may use one; to have both, set "
+            "net.ipv4.conf.all.arp_ignore=1 and arp_announce=2 on all hosts",
+            link_of(*device_, route_).name.c_str(), peer.address.text().c_str());
+    }
     stage_ = Stage::Greeting;
     return Result::Pending;
 }

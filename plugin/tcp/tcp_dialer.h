@@ -91,6 +91,7 @@ private:
     Result read_welcome(wire::Welcome& welcome);
     void adopt(const wire::Welcome& welcome, Connected& connected);
     bool choose_candidate();
+    bool leaves_link(const Address& own, const Address& peer) const;
 
     std::shared_ptr<const Device> device_;
     Route route_;
@@ -110,6 +111,9 @@ private:
     std::size_t candidate_ = 0;
     std::size_t preferred_ = 0;
     std::size_t attempts_ = 0;  // since the last success
+    std::size_t silent_ = 0;    // as long as none of its connections has kept to the link
+    bool kept_ = false;         // one has
+    bool anyhow_ = false;       // this attempt does not (begin_connect)
     Stage stage_ = Stage::Idle;
     UniqueFd fd_;
     int begin_error_ = 0;

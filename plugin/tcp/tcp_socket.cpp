@@ -64,7 +64,7 @@ UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& pro
 }
 
 UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,
-                       std::uint16_t port, bool local, const SocketTuning& tuning,
+                       std::uint16_t port, bool anyhow, const SocketTuning& tuning,
                        Congestion& congestion, std::string& problem, int& error) {
     const auto broken = [&](const char* call) {
         error = errno;
@@ -78,7 +78,7 @@ UniqueFd begin_connect(const Interface& link, const Address& own, const Address&
     }
     tune(fd.get(), tuning);
     congestion.begin(fd.get());
-    if (!local) {
+    if (!anyhow) {
         bind_to_link(fd.get(), link);
     }
     set(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);

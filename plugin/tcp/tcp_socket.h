@@ -32,10 +32,11 @@ void bind_to_link(int fd, const Interface& link);
 // `port`. On failure an empty descriptor and the cause.
 UniqueFd listen_on(const Address& address, std::uint16_t& port, std::string& problem);
 
-// A non-blocking socket whose connection from `own` (on `link`) to `peer` has begun. `local`: the
-// peer's address is this host's own, so the kernel will not use the device.
+// A non-blocking socket whose connection from `own` (on `link`) to `peer` has begun. `anyhow`: it
+// does not keep to the link, since the peer's address is this host's own, so that the kernel will
+// not use the device, or since answers come in through another (Reach::astray()).
 UniqueFd begin_connect(const Interface& link, const Address& own, const Address& peer,
-                       std::uint16_t port, bool local, const SocketTuning& tuning,
+                       std::uint16_t port, bool anyhow, const SocketTuning& tuning,
                        Congestion& congestion, std::string& problem, int& error);
 
 }  // namespace deft::net

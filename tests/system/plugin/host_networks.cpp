@@ -208,6 +208,23 @@ bool wake(const Both& hosts) {
     return hosts[1].ip("link set eth0 up");
 }
 
+// All links are in one network, and the receiver sends to each address of the sender through the
+// link of the other: it has heard that one's answer to its question first (Linux: arp_ignore=0).
+bool make_astray(const Both& hosts) {
+    bool good = true;
+    for (int i = 0; i < 2 && good; ++i) {
+        const std::string name = "eth" + std::to_string(i);
+        good = cable(hosts, name);
+        for (const Host& host : hosts) {
+            good = good && host.ip("addr add 10.79.0." + std::to_string(2 * host.number + i) +
+                                   "/24 dev " + name);
+        }
+        good = good && await([&] { return has_carrier(hosts[0], name); });
+    }
+    return good && hosts[1].ip("route add 10.79.0.2/32 dev eth1 src 10.79.0.4") &&
+           hosts[1].ip("route add 10.79.0.3/32 dev eth0 src 10.79.0.5");
+}
+
 bool make_many(const Both& hosts) {
     bool good = true;
     for (int i = 0; i < 4 && good; ++i) {
@@ -372,6 +389,7 @@ const std::vector<Case>& all_cases() {
         {"bridges", make_bridges, false, {"enp1", "enp2"}, {"docker0"}, 20000},
         {"unnumbered", make_unnumbered, false, {}, {}, 10000},
         {"doubled", make_doubled, false, {"eth0"}, {"hostonly0"}, 20000},
+        {"astray", make_astray, false, {}, {}, 20000},
         {"same-nat", make_same_nat, false, {"eth0"}, {}, 10000},
         {"late",
          [](const Both& hosts) { return make_late(hosts, false); },
