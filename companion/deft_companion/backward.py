@@ -2,6 +2,7 @@
 """Sees backward begin and end, in the thread that asks for it."""
 
 import functools
+import threading
 
 from .layers import layers
 from .library import guarded, library
@@ -28,18 +29,42 @@ def watch(module):
                                         if module.sets == 1 and not module.by_hand])
         proofs.backward_ends()
 
+    depth = threading.local()
+
     @functools.wraps(run)
     def backward(*arguments, **named):
-        outermost, failed = not proofs.in_backward, True
+        # A node may run another backward: in its thread, or in one of autograd's for a device.
+        own = getattr(depth, "of", 0)
+        outermost = own == 0 and not (proofs.in_backward and _is_autograds())
         if outermost:
             layers.backward_begins()
-        begins(outermost, arguments, named)
+        before, failed = proofs.enter_backward(), True
+        depth.of = own + 1
+        if outermost and before:
+            _overlaps()
+        begins(before == 0, arguments, named)
         try:
             result = run(*arguments, **named)
             failed = False
             return result
         finally:
-            ends(outermost, failed)
+            depth.of = own
+            ends(before == 0, failed)
             if outermost:
                 layers.backward_ends(failed)
     module.backward = backward
+
+
+def _is_autograds():
+    """Python has not started this thread."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
+@guarded
+def _overlaps():
+    """Whose a bucket is, and when its backward is over, is not known any more."""
+    why = "several threads are in backward at once"
+    layers.stop(why)
+    for module in list(proofs.modules):
+        if module.watched:
+            module.refuse(why)

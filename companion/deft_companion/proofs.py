@@ -292,10 +292,14 @@ class Proofs:
             self._backward += by
             return self._backward
 
+    def enter_backward(self):
+        """How many were there before."""
+        return self._deeper(1) - 1
+
     def backward_begins(self):
-        depth = self._deeper(1)
+        """It has been entered."""
         reads.drop()
-        if depth > 1 or not library().proof:
+        if self._backward > 1 or not library().proof:
             return
         self._hold(False)
         for module in self.modules:

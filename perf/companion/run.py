@@ -188,6 +188,7 @@ def main():
     module.iterations = UNSEEN
 
     def course():
+        proofs.proofs.enter_backward()
         proofs.proofs.backward_begins()
         proofs.proofs.backward_ends()
         module.sets, module.looked, module.iterations = 1, False, UNSEEN

@@ -162,6 +162,39 @@ def read_aside(job):
     job.seen.extend(copies)
 
 
+class Dwells(torch.autograd.Function):
+    """A backward that lasts until it is told to end."""
+
+    inside, leave = threading.Event(), threading.Event()
+
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Dwells.inside.set()
+        Dwells.leave.wait()
+        return gradient
+
+
+def beside(job, iteration):
+    """Another thread is in a backward of its own."""
+    if iteration <= TURN or iteration % 3:
+        job.plain(iteration)
+        return
+    Dwells.inside.clear()
+    Dwells.leave.clear()
+    own = torch.ones(4, requires_grad=True)
+    thread = threading.Thread(target=lambda: Dwells.apply(own).sum().backward())
+    thread.start()
+    Dwells.inside.wait()
+    job.plain(iteration)
+    Dwells.leave.set()
+    thread.join()
+    job.seen.append(own.grad)
+
+
 # On a GPU's streams, of which a stand-in tells.
 
 class Stream:
@@ -319,6 +352,7 @@ KINDS = {
     "streams": kinds.job(make_model=Fork, iterate=forks_at_last, prepare=streams,
                          bucket_cap_mb=25),
     "read_aside": kinds.job(iterate=turns(read_aside), bucket_cap_mb=25),
+    "beside": kinds.job(iterate=beside),
     "transforms": kinds.job(make_model=Slopes),
     "adapts": kinds.job(make_model=Adapts),
     "applies": kinds.job(make_model=Applies),

@@ -19,6 +19,7 @@ SAID = {
     "transforms": None,
     "adapts": None,
     "applies": None,
+    "beside": "several threads are in backward at once",   # nothing waits any more: the last
 }
 
 
