@@ -195,8 +195,8 @@ void add_port_dialers(const std::shared_ptr<const Device>& device, const Connect
     }
 }
 
-int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
-                  Nanos now, Attempt& attempt) {
+int connect_paths(const std::shared_ptr<const Device>& device, Nanos now, Attempt& attempt) {
+    const ConnectionOptions& options = attempt.options;
     const wire::Handle& handle = attempt.handle;
     std::vector<Route> routes = routes_to(handle.endpoints, *device, now);
     if (routes.empty()) {
@@ -276,25 +276,23 @@ int connect_paths(const std::shared_ptr<const Device>& device, const ConnectionO
 }
 
 // Asks over every route at once; the first answer counts.
-int start_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
-                 Nanos now, Attempt& attempt) {
+int start_asking(const std::shared_ptr<const Device>& device, Nanos now, Attempt& attempt) {
     wire::Hello hello = hello_of(attempt.handle);
     hello.flags = wire::kFlagAsk;
     TcpDialer::Options dialer;
-    dialer.dead_after = options.link_timeout;
-    dialer.congestion = options.congestion;
+    dialer.dead_after = attempt.options.link_timeout;
+    dialer.congestion = attempt.options.congestion;
     for (const Route& route : routes_to(attempt.handle.endpoints, *device, now)) {
         attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }
     attempt.began = now;
-    return attempt.asking.empty() ? connect_paths(device, options, now, attempt) : DEFT_NET_SUCCESS;
+    return attempt.asking.empty() ? connect_paths(device, now, attempt) : DEFT_NET_SUCCESS;
 }
 
 }  // namespace
 
-int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
-                Nanos now, Attempt& attempt) {
+int poll_asking(const std::shared_ptr<const Device>& device, Nanos now, Attempt& attempt) {
     bool answered = false;
     const bool again = now >= attempt.ask_again;
     attempt.ask_again = again ? now + kAskInterval : attempt.ask_again;
@@ -322,23 +320,23 @@ int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOpt
             attempt.began = now;  // it answers when its NCCL asks for connections
         }
     }
-    const Nanos patience = std::min(kAskLimit, options.link_timeout);
+    const Nanos patience = std::min(kAskLimit, attempt.options.link_timeout);
     if (!answered && now - attempt.began < patience) {
         return DEFT_NET_SUCCESS;
     }
     attempt.asking.clear();
-    return connect_paths(device, options, now, attempt);
+    return connect_paths(device, now, attempt);
 }
 
-int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+int start_attempt(const std::shared_ptr<const Device>& device, ConnectionOptions options,
                   const wire::Handle& handle, Nanos now, Attempt& attempt) {
-    attempt.context = options.context;
+    attempt.options = std::move(options);
     attempt.secret = handle.secret;
     attempt.handle = handle;
-    const bool all_known = handle.total <= handle.endpoints.count &&
-                           (handle.total_ports <= handle.ports.count || options.ports.empty());
-    return all_known ? connect_paths(device, options, now, attempt)
-                     : start_asking(device, options, now, attempt);
+    const bool all_known =
+        handle.total <= handle.endpoints.count &&
+        (handle.total_ports <= handle.ports.count || attempt.options.ports.empty());
+    return all_known ? connect_paths(device, now, attempt) : start_asking(device, now, attempt);
 }
 
 }  // namespace deft::net

@@ -26,7 +26,7 @@ struct Attempt {
     Nanos ask_again = 0;
     wire::Handle handle;
     std::uint32_t questions = 0;
-    const void* context = nullptr;
+    ConnectionOptions options;
     Nanos began = 0;  // asking, or last reached the peer's host
     Nanos last_poll = 0;
     Nanos missed = 0;  // since when nobody is seen to poll it; 0: somebody does
@@ -34,11 +34,10 @@ struct Attempt {
 
 // Both return an ncclResult_t value, and leave `attempt.sender` empty while the peer is being
 // asked.
-int start_attempt(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+int start_attempt(const std::shared_ptr<const Device>& device, ConnectionOptions options,
                   const wire::Handle& handle, Nanos now, Attempt& attempt);
 
 // Goes on asking; once there is an answer, or none for too long, begins with what is known.
-int poll_asking(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
-                Nanos now, Attempt& attempt);
+int poll_asking(const std::shared_ptr<const Device>& device, Nanos now, Attempt& attempt);
 
 }  // namespace deft::net

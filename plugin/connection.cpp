@@ -121,7 +121,8 @@ std::unique_ptr<Receiver> Listener::accept(Nanos now) {
     return receiver_->establish(now) ? std::move(receiver_) : nullptr;
 }
 
-int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+int connect(const std::shared_ptr<const Device>& device,
+            const std::function<ConnectionOptions()>& options,
             std::span<std::byte, wire::kHandleBytes> encoded, Nanos now,
             std::unique_ptr<Sender>& sender) {
     wire::Handle handle;
@@ -135,7 +136,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
         lock.unlock();
         forget_attempts(now, false);
         Attempt fresh;
-        const int result = start_attempt(device, options, handle, now, fresh);
+        const int result = start_attempt(device, options(), handle, now, fresh);
         if (result != DEFT_NET_SUCCESS) {
             return result;
         }
@@ -150,7 +151,7 @@ int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions
     Attempt& waiting = found->second;
     lock.unlock();  // only the caller with this handle polls it; map nodes do not move
     if (waiting.sender == nullptr) {
-        const int result = poll_asking(device, options, now, waiting);
+        const int result = poll_asking(device, now, waiting);
         if (result != DEFT_NET_SUCCESS) {
             lock.lock();
             attempts().erase(found);
@@ -189,7 +190,7 @@ void forget_attempts(Nanos now, bool all, const void* context) {
     std::erase_if(attempts(), [&](const auto& entry) {
         const Attempt& attempt = entry.second;
         return all || (attempt.missed != 0 && now - attempt.missed > kAbandoned) ||
-               (context != nullptr && attempt.context == context);
+               (context != nullptr && attempt.options.context == context);
     });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,8 +69,11 @@ void name_connection(char (&name)[size], std::uint64_t connection, const char* t
 }
 
 // The connecting side. `handle` is the caller's buffer, the same at each call: it keeps the number
-// of the attempt. Returns an ncclResult_t value; `sender` stays empty while the attempt goes on.
-int connect(const std::shared_ptr<const Device>& device, const ConnectionOptions& options,
+// of the attempt. `options` is asked once an attempt, and not by the thousands of calls that poll
+// it: what it allocates waits for other threads' malloc. Returns an ncclResult_t value; `sender`
+// stays empty while the attempt goes on.
+int connect(const std::shared_ptr<const Device>& device,
+            const std::function<ConnectionOptions()>& options,
             std::span<std::byte, wire::kHandleBytes> handle, Nanos now,
             std::unique_ptr<Sender>& sender);
 

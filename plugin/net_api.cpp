@@ -19,6 +19,7 @@
 #include "plugin/device_ports.h"
 #include "plugin/gpu_support.h"
 #include "plugin/process_ports.h"
+#include "plugin/tcp/descriptors.h"
 #include "plugin/tcp/probed_rates.h"
 #include "topology/rdma.h"
 #include "topology/rdma_presence.h"
@@ -256,7 +257,9 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
                 return static_cast<int>(DEFT_NET_SYSTEM_ERROR);
             }
             if (shown > 0) {
-                (void)ProbedRates::process();  // connections may not wait for a file
+                // Neither has any time for a file, nor for the kernel.
+                (void)ProbedRates::process();
+                Descriptors::make_room();
             }
         }
         // Without devices none. NCCL 2.28 ends such a plugin at once and keeps the pointer; where
@@ -328,10 +331,11 @@ int connect(void* context, int index, void* handle, void** comm) noexcept {
         if (device == nullptr) {
             return static_cast<int>(DEFT_NET_INVALID_ARGUMENT);
         }
-        const ConnectionOptions options = connection_options(context, *device);
         say_whose(context);
         std::unique_ptr<Sender> sender;
-        const int result = net::connect(device, options, handle_span(handle), steady_now(), sender);
+        const int result = net::connect(
+            device, [&] { return connection_options(context, *device); }, handle_span(handle),
+            steady_now(), sender);
         *comm = handed_over(std::move(sender));
         return result;
     });

@@ -11,10 +11,38 @@ import tempfile
 import time
 
 from ..common import hosts, rdma_tree
-from . import tools
+from . import slices, tools
 
 PORT = 18515  # perftest's own
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+
+
+class Endless(slices.Turns):
+    """perftest's program on the first port, with as many messages open, until it is ended; stopped
+    when made. ib_write_bw's server sleeps; both ends of ib_send_bw spin, as NCCL's proxies do."""
+
+    SECONDS = 600
+
+    def __init__(self, bench, fabric, program, size, depth):
+        receives = ["-r", depth] if "send" in program else []
+        self._server, self._client = fabric.start_pair(
+            program, 0, ["-s", size, "-t", depth, *receives, "-D", self.SECONDS, "-f", 0])
+        both = (self._server, self._client)
+        super().__init__(bench, [one.pid for one in both],
+                         lambda: all(one.poll() is None for one in both))
+        before, deadline = bench.sent(0), time.monotonic() + 15
+        while bench.sent(0) - before < 20_000_000:
+            if not self.running() or time.monotonic() > deadline:
+                self.end()
+                raise tools.RunFailed(f"{program} does not send")
+            time.sleep(0.02)
+        self.stop()
+
+    def end(self):
+        for process in (self._client, self._server):
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 class Fabric:
@@ -78,10 +106,8 @@ class Fabric:
                                               env=self._devices, stdout=subprocess.PIPE,
                                               stderr=subprocess.STDOUT, text=True)
 
-    def _pair(self, program, number, arguments, cpus=()):
-        """(the client's output, CPU seconds of both ends) on one port. Not their exit codes:
-        ib_send_bw of perftest 4.5 leaves a completion queue behind, and says that it failed where a
-        device minds that."""
+    def start_pair(self, program, number, arguments, cpus=()):
+        """(server, client) of one of perftest's programs on one port."""
         port = PORT + number
         command = [program, "-d", f"soft{number}", "-i", "1", "-x", str(rdma_tree.INDEX), "-F",
                    "-p", str(port), *map(str, arguments)]
@@ -89,7 +115,20 @@ class Fabric:
         server = self._start(1, command, cpus, 1)
         try:
             self._wait_listening(server, port)
-            client = self._start(0, [*command, address], cpus, 0)
+            return server, self._start(0, [*command, address], cpus, 0)
+        except BaseException:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+            raise
+
+    def _pair(self, program, number, arguments, cpus=()):
+        """(the client's output, CPU seconds of both ends) on one port. Not their exit codes:
+        ib_send_bw of perftest 4.5 leaves a completion queue behind, and says that it failed where a
+        device minds that."""
+        client = server = None
+        try:
+            server, client = self.start_pair(program, number, arguments, cpus)
             text, cpu = "", 0.0
             for process in (client, server):
                 output = process.stdout.read()
@@ -99,7 +138,7 @@ class Fabric:
                 text = text or output
             return text, cpu
         finally:
-            for process in (server, *([client] if "client" in locals() else [])):
+            for process in filter(None, (server, client)):
                 if process.returncode is None:
                     process.kill()
                     process.wait()

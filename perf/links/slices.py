@@ -35,22 +35,14 @@ def cpu_seconds(pids):
     return total * 1e-9
 
 
-class Runner:
-    """One transport at work, stopped when made."""
+class Turns:
+    """Processes that send all the time, at most in turns with others. `running`: they do."""
 
-    def __init__(self, bench, kind, arguments, enough=20_000_000):
-        self._bench = bench
-        self._process = bench.start_netperf(kind, [*arguments, *apart(two_cpus())])
-        try:
-            wait_for_traffic(bench, self._process, enough)
-            self._sides = children(self._process.pid)
-            self._signal(signal.SIGSTOP)
-        except BaseException:  # an interruption too: it would send for ever
-            self.end()
-            raise
+    def __init__(self, bench, sides, running):
+        self._bench, self.sides, self.running = bench, sides, running
 
     def _signal(self, number):
-        for pid in self._sides:
+        for pid in self.sides:
             # A process that has ended is reported by its parent.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -59,14 +51,47 @@ class Runner:
         """(bytes per second, CPU seconds per byte) of one turn."""
         self._signal(signal.SIGCONT)
         time.sleep(SETTLE)
-        begin, sent, cpu = time.monotonic(), self._bench.sent(0), cpu_seconds(self._sides)
+        begin, sent, cpu = time.monotonic(), self._bench.sent(0), cpu_seconds(self.sides)
         time.sleep(SLICE)
         took, sent, cpu = time.monotonic() - begin, self._bench.sent(0) - sent, cpu_seconds(
-            self._sides) - cpu
+            self.sides) - cpu
         self._signal(signal.SIGSTOP)
-        if self._process.poll() is not None or sent <= 0:
-            raise RunFailed("netperf ended, or stood still, while it was measured")
+        if not self.running() or sent <= 0:
+            raise RunFailed("a program ended, or stood still, while it was measured")
         return sent / took, cpu / sent
+
+    def stop(self):
+        self._signal(signal.SIGSTOP)
+
+
+class Together(Turns):
+    """Several at once, in turns with others."""
+
+    def __init__(self, bench, parts):
+        self._parts = parts
+        super().__init__(bench, [side for part in parts for side in part.sides],
+                         lambda: all(part.running() for part in parts))
+
+    def end(self):
+        for part in self._parts:
+            part.end()
+
+
+class Runner(Turns):
+    """netperf over one transport at work, stopped when made. `pinned`: each end to a CPU."""
+
+    def __init__(self, bench, kind, arguments, enough=20_000_000, pinned=True, links=None,
+                 extra=None):
+        self._process = bench.start_netperf(
+            kind, [*arguments, *(apart(two_cpus()) if pinned else [])], links, extra)
+        super().__init__(bench, [], lambda: self._process.poll() is None)
+        try:
+            wait_for_traffic(bench, self._process, enough)
+            self.sides = children(self._process.pid)
+            self.stop()
+        except BaseException:  # an interruption too: it would send for ever
+            self.end()
+            raise
 
     def turn(self):
         """One turn that the program itself measures. False if it has ended."""
@@ -95,23 +120,33 @@ class Runner:
             os.unlink(self._process.results)
 
 
-def compare(bench, kinds, size, depth, count):
-    """{kind: [(bytes/s, CPU s/byte) of every slice]}, slices of all kinds in turn; the order
-    changes from round to round."""
+def steady(size, depth):
+    """Arguments of a netperf that sends until it is ended."""
+    return ["--mode", "steady", "--sizes", str(size), "--depth", str(depth), "--messages",
+            str(ENDLESS)]
+
+
+def in_turn(starts, count):
+    """{name: [(bytes/s, CPU s/byte) of every slice]} of the runners that `starts` makes by name,
+    slices of all in turn; the order changes from round to round."""
     runners = {}
     try:
-        for kind in kinds:
-            runners[kind] = Runner(bench, kind,
-                                   ["--mode", "steady", "--sizes", str(size), "--depth", str(depth),
-                                    "--messages", str(ENDLESS)])
-        got = {kind: [] for kind in kinds}
+        for name, start in starts.items():
+            runners[name] = start()
+        got = {name: [] for name in starts}
         for number in range(count):
-            for kind in kinds if number % 2 else kinds[::-1]:
-                got[kind].append(runners[kind].slice())
+            for name in starts if number % 2 else reversed(starts):
+                got[name].append(runners[name].slice())
         return got
     finally:
         for runner in runners.values():
             runner.end()
+
+
+def compare(bench, kinds, size, depth, count):
+    """in_turn() of transports of netperf's."""
+    return in_turn({kind: lambda kind=kind: Runner(bench, kind, steady(size, depth))
+                    for kind in kinds}, count)
 
 
 def compare_latency(bench, kinds, size, seconds):

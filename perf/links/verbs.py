@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 from . import fabric as fabrics
-from . import faults
+from . import faults, slices
 from .rates import KIB, MIB, name_of
-from .tools import PLUGIN, apart, bar, median, quantile, spread, two_cpus, wait_for_traffic
+from .tools import PLUGIN, SOCKET, apart, bar, median, quantile, spread, two_cpus, wait_for_traffic
 
 SIZES = (512 * KIB, MIB)
 DEPTH = 4
+SLICES_OF_A_PAIR = 12
 # kind: (how the port's link is cut, faults of the device, stall, seconds)
 FAULTS = {
     "port event": ("carrier", "", 0.1),
@@ -24,6 +25,12 @@ FAULTS = {
 
 def paired(mine, theirs):
     return median([a / b for a, b in zip(mine, theirs)])
+
+
+def of_slices(text, mine, theirs, which, need, at_least=True):
+    """A bar by slices.ratio(), with its quartiles."""
+    lower, middle, upper = slices.ratio(mine, theirs, which)
+    return bar(text, middle, need, at_least, quartiles=[round(lower, 4), round(upper, 4)])
 
 
 class Runs:
@@ -48,16 +55,27 @@ class Runs:
                                         extra={**self.fabric.environment, **more})
 
     def bandwidth(self, size, links=None):
-        """{"gbit", "cpu", "first": the first link's part} of one run. It spins as perftest does: a
-        yield would give the CPU to whatever else the machine has to do."""
-        count = len(self.bench.network.rates)
-        before = [self.bench.sent(link) for link in range(count)]
+        """{"gbit", "cpu"} of one run. After a pass in which nothing moved it yields, as NCCL's
+        proxy does."""
         lines = self.netperf(["--mode", "bw", "--sizes", str(size), "--depth", str(DEPTH), "--time",
-                              str(self.options.seconds), "--reps", "1", "--spin"], links)
-        sent = [self.bench.sent(link) - old for link, old in enumerate(before)]
+                              str(self.options.seconds), "--reps", "1"], links)
         line = next(line for line in lines if line["kind"] == "bandwidth")
-        return {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"],
-                "first": line["gbit_per_s"]["median"] * sent[0] / sum(sent)}
+        return {"gbit": line["gbit_per_s"]["median"], "cpu": line["cpu_s_per_gb"]["median"]}
+
+    def endless(self, size, links=None):
+        """Such a run without an end, in turns with others."""
+        return slices.Runner(self.bench, PLUGIN,
+                             [*slices.steady(size, DEPTH), *self.fabric.arguments], pinned=False,
+                             links=links, extra=self.fabric.environment)
+
+    def in_turn(self, starts):
+        """slices.in_turn() with connections made anew for each pair: how fast one is depends on
+        where the kernel has put it."""
+        got = {name: [] for name in starts}
+        for _ in range(self.options.pairs):
+            for name, more in slices.in_turn(starts, SLICES_OF_A_PAIR).items():
+                got[name] += more
+        return got
 
     def raw(self, size, **how):
         return self.fabric.raw(size, DEPTH, self.options.seconds, **how)
@@ -104,26 +122,26 @@ def beside_tcp(bench, options):
 
 
 def unshaped(bench, options):
-    """One port as fast as the CPUs: what the plugin costs."""
+    """One port as fast as the CPUs: what the plugin costs. In slices, as runs of a second each
+    differ by a factor of two here, whoever sends."""
     bars, prices, figures = [], [], {}
     with Runs(bench, options, [0]) as runs:
         for size in SIZES:
-            got = {"deft": [], "ib_write_bw": [], "ib_send_bw": []}
-            for _ in range(options.pairs):
-                got["deft"].append(runs.bandwidth(size))
-                for program in ("ib_write_bw", "ib_send_bw"):
-                    got[program].append(runs.raw(size, program=program))
-            column = {(who, which): [one[which] for one in list_]
-                      for who, list_ in got.items() for which in ("gbit", "cpu")}
-            bars.append(bar(f"{name_of(size)} x {DEPTH}: share of raw writes",
-                            paired(column["deft", "gbit"], column["ib_write_bw", "gbit"]), 0.9))
+            starts = {"deft": lambda size=size: runs.endless(size)}
+            for program in ("ib_write_bw", "ib_send_bw"):
+                starts[program] = lambda size=size, program=program: fabrics.Endless(
+                    bench, runs.fabric, program, size, DEPTH)
+            got = runs.in_turn(starts)
+            bars.append(of_slices(f"{name_of(size)} x {DEPTH}: share of raw writes", got["deft"],
+                                  got["ib_write_bw"], 0, 0.9))
             # Both ends of ib_send_bw poll, as NCCL's proxies do; the server of ib_write_bw sleeps.
-            prices.append(bar(f"{name_of(size)} x {DEPTH}: CPU s/GB against raw sends",
-                              paired(column["deft", "cpu"], column["ib_send_bw", "cpu"]), 1.1,
-                              False))
-            for (who, which), values in column.items():
-                unit = "Gbit/s" if which == "gbit" else "CPU s/GB"
-                figures[f"{who}, {name_of(size)}, {unit}"] = spread(values)
+            prices.append(of_slices(f"{name_of(size)} x {DEPTH}: CPU s/GB against raw sends",
+                                    got["deft"], got["ib_send_bw"], 1, 1.1, False))
+            for who, slices_of in got.items():
+                figures[f"{who}, {name_of(size)}, Gbit/s"] = spread(
+                    [8e-9 * rate for rate, _ in slices_of])
+                figures[f"{who}, {name_of(size)}, CPU s/GB"] = spread(
+                    [1e9 * price for _, price in slices_of])
         half, raw = [], []
         before = runs.fabric.ping()
         for _ in range(2 * options.pairs):
@@ -154,21 +172,36 @@ def beside_slow_tcp(bench, options):
 
 
 def fast_beside_tcp(bench, options):
-    """A port as fast as the CPUs beside a shaped link: what is left of the port's rate."""
+    """A port as fast as the CPUs beside a shaped link: what is left of the port's rate, in slices
+    as above. What the link's bytes cost is gone for the port: so the same of perftest, beside
+    NCCL's Socket on that link."""
     bars, figures = [], {}
     with Runs(bench, options, [0]) as runs:
         for size in SIZES:
-            only, both, part = [], [], []
-            for _ in range(options.pairs):
-                only.append(runs.bandwidth(size, [0])["gbit"])
-                one = runs.bandwidth(size)
-                both.append(one["gbit"])
-                part.append(one["first"])
-            bars.append(bar(f"{name_of(size)} x {DEPTH}: the port's part against the port alone",
-                            paired(part, only), 0.95))
-            figures[f"deft, the port alone, {name_of(size)}, Gbit/s"] = spread(only)
-            figures[f"deft, both, {name_of(size)}, Gbit/s"] = spread(both)
-            figures[f"deft, the port's part, {name_of(size)}, Gbit/s"] = spread(part)
+            def raw(size=size):
+                return fabrics.Endless(bench, runs.fabric, "ib_write_bw", size, DEPTH)
+
+            def raw_beside(size=size):
+                socket = slices.Runner(bench, SOCKET, slices.steady(size, DEPTH), pinned=False,
+                                       links=[1])
+                try:
+                    return slices.Together(bench, [socket, raw(size)])
+                except BaseException:
+                    socket.end()
+                    raise
+
+            got = runs.in_turn({"deft, the port alone": lambda size=size: runs.endless(size, [0]),
+                                "deft, the port's part": lambda size=size: runs.endless(size),
+                                "raw writes alone": raw, "raw writes beside Socket": raw_beside})
+            bars.append(of_slices(f"{name_of(size)} x {DEPTH}: the port's part against the port "
+                                  "alone", got["deft, the port's part"],
+                                  got["deft, the port alone"], 0, 0.95))
+            kept = slices.ratio(got["raw writes beside Socket"], got["raw writes alone"], 0)
+            figures[f"{name_of(size)}: raw writes beside Socket against alone"] = (
+                f"{kept[1]:.3f} ({kept[0]:.3f} .. {kept[2]:.3f})")
+            for what, slices_of in got.items():
+                figures[f"{what}, {name_of(size)}, Gbit/s"] = spread(
+                    [8e-9 * rate for rate, _ in slices_of])
     return bars, figures
 
 

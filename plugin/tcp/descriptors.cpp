@@ -2,10 +2,13 @@
 #include "plugin/tcp/descriptors.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "base/unique_fd.h"
 
 namespace deft::net {
 namespace {
@@ -14,6 +17,7 @@ constexpr std::size_t kVerySmall = 256;
 constexpr std::size_t kUsual = 1024;
 constexpr std::size_t kKept = 512;
 constexpr std::size_t kCounted = 4096;  // one by one, in less than a millisecond
+constexpr std::size_t kRoom = 4096;     // 33 KiB of the kernel's
 
 std::size_t count_used(std::size_t limit) {
     if (limit > kCounted) {
@@ -42,6 +46,14 @@ Descriptors Descriptors::now() {
     now.limit = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_cur, most) : most;
     now.used = count_used(now.limit);
     return now;
+}
+
+void Descriptors::make_room() {
+    const UniqueFd any(eventfd(0, EFD_CLOEXEC));
+    const std::size_t room = std::min(now().limit, kRoom);
+    if (any && room > 0) {
+        const UniqueFd last(fcntl(any.get(), F_DUPFD_CLOEXEC, static_cast<int>(room - 1)));
+    }
 }
 
 std::size_t Descriptors::kept() const {

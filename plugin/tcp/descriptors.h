@@ -12,6 +12,9 @@ struct Descriptors {
     std::size_t used = 0;
 
     static Descriptors now();
+    // Has the kernel's table of them grow now, for as many as connections are likely to need: one
+    // that grows later has the call that needs a descriptor wait for every CPU (RCU), 10 to 20 ms.
+    static void make_room();
 
     // Left for what a connection can do without, its further paths. Of a small limit three quarters
     // are kept for first paths, of a very small one all, of a usual one 512. Pure.

@@ -43,7 +43,8 @@ struct TcpPair {
 
     bool step() {
         if (sender == nullptr) {
-            result = connect(device, options, handle, steady_now(), sender);
+            result = connect(
+                device, [&] { return options; }, handle, steady_now(), sender);
             if (result != DEFT_NET_SUCCESS) {
                 return true;
             }

@@ -317,7 +317,9 @@ std::uint16_t version_of_hello(std::uint16_t oldest, std::uint16_t newest) {
     UniqueFd accepted;
     const Nanos deadline = steady_now() + kPatience;
     while (got < hello_bytes.size() && steady_now() < deadline) {
-        if (connect(device, {}, bytes, steady_now(), sender) != DEFT_NET_SUCCESS) {
+        if (connect(
+                device, [] { return ConnectionOptions(); }, bytes, steady_now(), sender) !=
+            DEFT_NET_SUCCESS) {
             break;
         }
         if (!accepted) {

@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
 
 #include "plugin/tcp/descriptors.h"
 #include "plugin/tcp/tcp_dialer.h"
@@ -151,6 +157,36 @@ TEST(Descriptors, CountsWhatIsOpen) {
     ASSERT_TRUE(fd);
     EXPECT_EQ(Descriptors::now().used, before + 1);
     EXPECT_EQ(Descriptors::now().limit, 300U);
+}
+
+// How many descriptors the kernel's table of this process has room for.
+long table_size() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+        if (word == "FDSize:") {
+            long size = 0;
+            status >> size;
+            return size;
+        }
+    }
+    return 0;
+}
+
+// In a child, whose table is its own, and as small as the kernel makes it.
+TEST(Descriptors, TheTableHasRoomBeforeAConnectionNeedsIt) {
+    const std::size_t before = Descriptors::now().used;
+    const pid_t child = fork();
+    if (child == 0) {
+        const long small = table_size();
+        Descriptors::make_room();
+        const auto wanted =
+            static_cast<long>(std::min<std::size_t>(Descriptors::now().limit, 4096));
+        const bool good = small < wanted && table_size() >= wanted;
+        _exit(good && Descriptors::now().used == before ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 // As Socket lives there: one descriptor for each end of a connection.

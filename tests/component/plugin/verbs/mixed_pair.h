@@ -81,7 +81,9 @@ public:
             if (steady_now() > deadline) {
                 return false;
             }
-            if (sender == nullptr && connect(device_, near_, handle, steady_now(), sender) != 0) {
+            if (sender == nullptr &&
+                connect(
+                    device_, [&] { return near_; }, handle, steady_now(), sender) != 0) {
                 return false;
             }
             if (receiver == nullptr) {
