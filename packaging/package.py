@@ -24,6 +24,8 @@ import time
 import zipfile
 
 FLOOR = "2.28"
+UCX = "1.13"  # the oldest that the module takes, where the tree has it
+UCX_MODULE = "lib/libdeft-ucx.so"
 LARGEST = 3_000_000  # bytes of the library, without debug information
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 SUMMARY = "Makes NCCL training jobs faster on the links they already have"
@@ -229,13 +231,14 @@ def deb(tree, version, machine, when, work, file):
     sums = "".join(f"{hashlib.md5(content).hexdigest()}  {path}\n"
                    for path, (content, _) in sorted(system.files.items())
                    if not path.startswith("etc/"))
+    suggests = f"Suggests: libucx0 (>= {UCX})\n" if UCX_MODULE in tree.files else ""
     system.add("DEBIAN/control", f"""Package: deft
 Version: {version}
 Architecture: {MACHINES[machine]}
 Maintainer: deft's authors <deft@localhost>
 Installed-Size: {size}
 Depends: libc6 (>= {FLOOR})
-Section: net
+{suggests}Section: net
 Priority: optional
 Description: {SUMMARY}
  A preloaded library and NCCL network plugin, and the command that puts both
@@ -263,6 +266,7 @@ def rpm(tree, version, machine, when, work, file):
                                        "usr/share/fish", "usr/share/modulefiles",
                                        "usr/share/zsh"))}
     folders = "\n".join(f"%dir {folder}" for folder in sorted(own))
+    suggests = f"Suggests: ucx >= {UCX}\n" if UCX_MODULE in tree.files else ""
     spec = work / "deft.spec"
     spec.write_text(f"""Name: deft
 Version: {version}
@@ -271,7 +275,7 @@ Summary: {SUMMARY}
 License: Apache-2.0
 AutoReqProv: no
 Requires: libc.so.6(GLIBC_{FLOOR})(64bit)
-%description
+{suggests}%description
 {SUMMARY}.
 %install
 cp -a {work / "files"}/. %{{buildroot}}/
@@ -301,7 +305,8 @@ def wheel(tree, version, machine, when):
     files = {"deft.py": tree.files["share/deft/python/deft.py"],
              f"{name}.data/scripts/deft": (tree.files["bin/deft"][0], 0o755)}
     for path, file in tree.files.items():
-        if path.startswith(("lib/lib", "share/deft/", "share/man/")):
+        # manylinux allows no library that a host may lack, and the module links to UCX.
+        if path.startswith(("lib/lib", "share/deft/", "share/man/")) and path != UCX_MODULE:
             files[f"{name}.data/data/{path}"] = file
     files[f"{name}.dist-info/METADATA"] = (
         f"Metadata-Version: 2.1\nName: deft\nVersion: {version}\nSummary: {SUMMARY}\n"
@@ -400,6 +405,12 @@ def sbom(tree, version, when, versions):
                   "relatedSpdxElement": "SPDXRef-deft"}]
     relations += [{"spdxElementId": "SPDXRef-deft", "relationshipType": "STATIC_LINK",
                    "relatedSpdxElement": package["SPDXID"]} for package in packages[1:]]
+    if UCX_MODULE in tree.files:  # the host's, opened where DEFT_UCX=on
+        packages.append({"SPDXID": "SPDXRef-ucx", "name": "ucx", "versionInfo": f">={UCX}",
+                         "downloadLocation": "NOASSERTION", "licenseConcluded": "BSD-3-Clause",
+                         "filesAnalyzed": False})
+        relations.append({"spdxElementId": "SPDXRef-ucx", "relatedSpdxElement": "SPDXRef-deft",
+                          "relationshipType": "OPTIONAL_DEPENDENCY_OF"})
     relations += [{"spdxElementId": "SPDXRef-deft", "relationshipType": "CONTAINS",
                    "relatedSpdxElement": file["SPDXID"]} for file in files]
     return json.dumps({

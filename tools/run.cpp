@@ -20,6 +20,7 @@
 #include "tools/output_file.h"
 #include "tools/settings_check.h"
 #include "tools/text_output.h"
+#include "tools/ucx_links.h"
 #include "tools/vendor_plugin.h"
 #include "topology/nccl_settings.h"
 #include "topology/rdma.h"
@@ -91,13 +92,10 @@ std::string add_plugin(Environment& environment, bool replace_vendors) {
 // What UCX needs to find in its environment to leave the process that loads it alone. Returns what
 // keeps deft's links off UCX, or an empty string.
 std::string add_ucx(Environment& environment) {
+    if (const std::string why = ucx_contradiction(environment); !why.empty()) {
+        return why + "; unset it";
+    }
     for (const Assignment& needed : kUcxEnvironment) {
-        const std::optional<std::string> value = environment.get(needed.name);
-        if (value && *value != needed.value) {
-            return fmt::format(
-                "{}='{}' is set and is kept, so deft's links do not go over UCX; unset it",
-                needed.name, *value);
-        }
         environment.set(needed.name, needed.value);
     }
     return {};

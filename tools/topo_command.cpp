@@ -7,6 +7,7 @@
 #include "tools/input_file.h"
 #include "tools/text_output.h"
 #include "tools/topo_matrix.h"
+#include "tools/ucx_links.h"
 
 namespace deft::tools {
 
@@ -57,7 +58,7 @@ int topo(const TopoOptions& options) {
             complain(problem);
             return kProblem;
         }
-        machine = this_machine();
+        machine = this_host();
     }
     const int printed = print(options.json     ? topo_json(machine)
                               : options.matrix ? topo_matrix(machine)

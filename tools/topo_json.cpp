@@ -94,6 +94,7 @@ json link_json(const HostLink& link) {
                   {"state", link.state},
                   {"addresses", link.addresses},
                   {"card", link.card},
+                  {"transports", link.transports},
                   {"virtual_function", link.virtual_function},
                   {"driver", link.driver == Driver::Nobody ? "" : to_string(link.driver)},
                   {"reason", link.reason}});
@@ -180,6 +181,12 @@ std::string topo_json(const Machine& machine) {
                                   {"nearest", device.nearest},
                                   {"speed_mbps", device.speed_mbps},
                                   {"shared", device.shared}});
+    }
+    if (machine.ucx.asked) {
+        all["ucx"] = {{"version", machine.ucx.version},
+                      {"module", machine.ucx.module},
+                      {"problem", machine.ucx.problem},
+                      {"devices", machine.ucx.devices}};
     }
     if (!machine.problem.empty()) {
         all["problem"] = machine.problem;

@@ -48,6 +48,9 @@ std::string remark(const HostLink& link) {
             text += fmt::format(" and {} more", link.addresses.size() - kShown);
         }
     }
+    if (!link.transports.empty()) {
+        text = printable("by " + link.transports + (text.empty() ? "" : ", ")) + text;
+    }
     if (link.virtual_function) {
         text += text.empty() ? "virtual function" : "; virtual function";
         text += link.physical.empty() ? "" : " of " + printable(link.physical);
@@ -121,6 +124,19 @@ std::string unknown_speeds(const Machine& machine) {
         printable(fmt::format("{}", fmt::join(names, "@25gbit,"))));
 }
 
+// What comes of DEFT_UCX=on.
+std::string ucx_text(const Machine& machine) {
+    const Ucx& ucx = machine.ucx;
+    const auto driven = [](const UcxLink& link) { return link.obstacle.empty(); };
+    if (!ucx.asked) {
+        return "";
+    }
+    const bool some = std::any_of(ucx.links.begin(), ucx.links.end(), driven);
+    return printable(fmt::format("  DEFT_UCX=on: {}{}", some ? "under deft run, by UCX " : "",
+                                 some ? ucx.version : "no link goes over UCX")) +
+           "\n";
+}
+
 // Who carries a job, as far as there is RDMA.
 std::string carrier_text(const Machine& machine) {
     if (machine.rdma.ports.empty()) {
@@ -160,7 +176,7 @@ std::string topo_text(const Machine& machine) {
     text += machine.gpus.empty() ? "\nno NVIDIA GPU\n" : "\nGPUs\n" + gpu_table(machine);
     text += nvlink_text(machine) + domain_text(machine);
     text += "\nLinks to other hosts\n" + link_table(machine) + card_text(machine) +
-            carrier_text(machine);
+            carrier_text(machine) + ucx_text(machine);
     if (const std::string matrix = matrix_text(machine, false);
         matrix_devices(machine).size() > 1) {
         text += "\nHow near they are\n" + matrix;

@@ -7,11 +7,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "plugin/core/blocking_calls.h"
 #include "plugin/verbs/flusher.h"
 
 namespace deft::net {
 namespace {
+
+// As earlier builds had it, without a vendor's extensions.
+constexpr std::size_t kEarlierAddressBytes = 32;
 
 bool would_block() {
     return errno == EAGAIN || errno == EINTR;
@@ -50,7 +54,15 @@ VerbsHandshake::VerbsHandshake(std::shared_ptr<VerbsDomain> domain,
     }
 }
 
-VerbsHandshake::~VerbsHandshake() = default;
+// Whoever waits for it gives it up after a time, and then only this object knows why.
+VerbsHandshake::~VerbsHandshake() {
+    if (stage_ == Stage::Telling && in_done_ == kEarlierAddressBytes) {
+        DEFT_WARN_ONCE(
+            "RDMA: the peer's build tells %zu bytes of a queue pair where this one tells %zu, so "
+            "TCP carries what RDMA could; install one build of deft on every host",
+            in_done_, in_.size());
+    }
+}
 
 VerbsHandshake::Result VerbsHandshake::poll(std::unique_ptr<Path>& path) {
     switch (stage_) {

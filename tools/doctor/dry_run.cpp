@@ -9,8 +9,8 @@
 #include "tools/doctor/command_facts.h"
 #include "tools/doctor/job_facts.h"
 #include "tools/doctor/judge.h"
-#include "tools/doctor/probe.h"
 #include "tools/doctor/supervised.h"
+#include "tools/foreign.h"
 #include "tools/text_output.h"
 #include "topology/nccl_settings.h"
 
@@ -176,7 +176,7 @@ int dry_run(const RunOptions& options) {
     }
     return doctor::supervised("run --dry-run", [&] {
         doctor::Facts facts;
-        doctor::looking_at("the command, and the scripts that it starts");
+        looking_at("the command, and the scripts that it starts");
         doctor::Job job = doctor::read_command(options.command, launch.after);
         job.library = options.library;
         job.replace_vendor = options.replace_plugin;

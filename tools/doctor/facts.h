@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "tools/observe_file.h"
+#include "topology/discovery/machine.h"
 #include "topology/interfaces.h"
 #include "topology/rdma.h"
 
@@ -75,6 +76,7 @@ struct PreloadEntry {
     bool library = false;     // libnccl-net-deft.so
     bool guest = false;       // libdeft-preload.so
     bool hooks_nccl = false;  // another library with NCCL's functions
+    bool ucx_module = false;  // libdeft-ucx.so
     std::string version;      // of the library, that the guest opens
 };
 
@@ -138,6 +140,7 @@ struct SettingsFacts {
     std::vector<std::string> unusable;           // what others name: "problem; remedy"
     std::vector<std::string> contradictions;     // lines of a file against each other
     std::string kill_file;                       // the kill switch that is there
+    std::vector<std::string> unread_files;       // of settings, where deft reads none
     int first_port = 0;                          // the lowest that this user may listen on
     std::map<std::string, std::string> other;    // variables of CUDA, PyTorch, vLLM that matter
     std::vector<std::string> unknown;            // NCCL_* that nobody knows, with a guess
@@ -152,8 +155,9 @@ struct LinkFacts {
     InterfaceSelection without_list;  // what would be used if no list were set
     std::string list;                 // the variable that is set, with its value
     RdmaChoice rdma;
-    std::map<std::string, int> reverse_path;  // rp_filter, the larger of NAME's and all's
-    bool other_namespace = false;             // of the process, and it could not be entered
+    std::map<std::string, int> reverse_path;    // rp_filter, the larger of NAME's and all's
+    std::map<std::string, std::string> shaped;  // shaped_links()
+    bool other_namespace = false;               // of the process, and it could not be entered
 };
 
 struct GpuFacts {
@@ -178,6 +182,7 @@ struct HostFacts {
     int port_low = 0, port_high = 0;
     bool window_scaling = true, selective_acks = true;
     int retries = 0;          // tcp_retries2; 0: unknown
+    int backlog = 0;          // somaxconn; 0: unknown
     std::uint64_t files = 0;  // soft limits; 0: unknown
     std::uint64_t memlock = 0;
     std::uint64_t threads = 0;    // the lowest of RLIMIT_NPROC and pids.max
@@ -246,6 +251,7 @@ struct Facts {
     std::optional<PluginFacts> plugin;
     std::optional<SettingsFacts> settings;
     std::optional<LinkFacts> links;
+    std::optional<discovery::Ucx> ucx;
     std::optional<HostFacts> host;
     std::vector<ProcessFacts> processes;
     std::optional<PeerFacts> peer;

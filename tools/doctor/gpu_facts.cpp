@@ -6,8 +6,8 @@
 #include <fstream>
 #include <system_error>
 
-#include "tools/doctor/loader_search.h"
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
+#include "tools/loader_search.h"
 #include "topology/discovery/machine.h"
 
 namespace deft::tools::doctor {

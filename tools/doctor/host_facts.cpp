@@ -23,7 +23,7 @@
 #include "base/unique_fd.h"
 #include "tools/doctor/firewall_rules.h"
 #include "tools/doctor/gpu_facts.h"
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -70,6 +70,7 @@ void read_tcp(const Config& config, HostFacts& facts) {
     facts.window_scaling = read_line(root + "tcp_window_scaling") != "0";
     facts.selective_acks = read_line(root + "tcp_sack") != "0";
     facts.retries = std::atoi(read_line(root + "tcp_retries2").c_str());
+    facts.backlog = std::atoi(read_line("/proc/sys/net/core/somaxconn").c_str());
     std::istringstream range(read_line(root + "ip_local_port_range"));
     range >> facts.port_low >> facts.port_high;
 }

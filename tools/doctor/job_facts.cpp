@@ -6,8 +6,9 @@
 #include "tools/doctor/host_facts.h"
 #include "tools/doctor/nccl_search.h"
 #include "tools/doctor/preload_facts.h"
-#include "tools/doctor/probe.h"
 #include "tools/doctor/python_packages.h"
+#include "tools/foreign.h"
+#include "tools/ucx_links.h"
 #include "topology/nccl_settings.h"
 
 namespace deft::tools::doctor {
@@ -21,6 +22,12 @@ bool assumed(const Job& job, const PreloadFacts& preload) {
            !names_deft(plugin, false);
 }
 
+// Next to which the module for UCX lies.
+std::string preloaded_file(const PreloadFacts& preload) {
+    const PreloadEntry* const ours = preload.ours();
+    return ours != nullptr && !ours->path.empty() ? ours->path : preload.library;
+}
+
 }  // namespace
 
 void look_at_host(Job& job, Facts& facts) {
@@ -29,6 +36,10 @@ void look_at_host(Job& job, Facts& facts) {
     facts.settings = read_settings(job);
     looking_at("the links");
     facts.links = read_links(facts.settings->config);
+    looking_at("UCX");
+    facts.ucx = read_ucx(facts.settings->config, job.environment,
+                         job.command.under_deft_run || job.command.assumed,
+                         facts.preload ? preloaded_file(*facts.preload) : "");
     looking_at("the limits, the clock and the driver of this host");
     facts.host = read_host(facts.settings->config, job.environment);
 }

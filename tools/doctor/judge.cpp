@@ -23,6 +23,7 @@ Diagnoses judge(const Facts& facts) {
     judge_nccl(facts, found);
     judge_plugin(facts, found);
     judge_settings(facts, found);
+    judge_ucx(facts, found);
     judge_links(facts, found);
     judge_host(facts, found);
     judge_peer(facts, found);

@@ -19,6 +19,12 @@ void judge_tcp_features(const HostFacts& host, Diagnoses& found) {
                                      host.window_scaling ? "tcp_sack" : "tcp_window_scaling"),
                          "/proc/sys/net/ipv4", ""});
     }
+    constexpr int kUsual = 128;  // before Linux 5.4; 4096 since then
+    if (host.backlog > 0 && host.backlog < kUsual) {
+        found.push_back({Finding::ListenBacklog,
+                         fmt::format("net.core.somaxconn is {}", host.backlog),
+                         "/proc/sys/net/core/somaxconn", ""});
+    }
     constexpr int kFew = 8;  // RFC 1122 asks for 100 s at least
     if (host.retries > 0 && host.retries < kFew) {
         found.push_back({Finding::TcpRetries,

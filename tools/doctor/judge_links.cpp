@@ -42,6 +42,16 @@ void judge_number(const LinkFacts& facts, Diagnoses& found) {
     }
 }
 
+// Packets to the host's own addresses go over it, whatever the link.
+void judge_loopback(const LinkFacts& facts, Diagnoses& found) {
+    for (const Interface& link : facts.all) {
+        if (link.loopback && !link.up) {
+            found.push_back({Finding::LoopbackDown, fmt::format("{} is down", link.name),
+                             "the kernel's flags of the interface", ""});
+        }
+    }
+}
+
 void judge_list(const LinkFacts& facts, Diagnoses& found) {
     if (facts.list.empty()) {
         return;
@@ -88,6 +98,11 @@ void judge_link(const Interface& link, const LinkFacts& facts, Diagnoses& found)
         found.push_back({Finding::LinkSpeedUnknown,
                          fmt::format("no driver says how fast {} is", link.name), "ethtool", ""});
     }
+    if (const auto rule = facts.shaped.find(link.name); rule != facts.shaped.end()) {
+        found.push_back({Finding::LinkShaped,
+                         fmt::format("{} has the rule {}", link.name, rule->second),
+                         "tc qdisc show", ""});
+    }
     const Interface* const lower = find_link(facts.all, link.lower);
     constexpr int kLeastMtu = 1280;  // IPv6 needs it (RFC 8200)
     if (link.mtu > 0 && link.mtu < kLeastMtu) {
@@ -113,6 +128,18 @@ bool share_network(const Interface& left, const Interface& right) {
     return false;
 }
 
+// The address that both have; empty: none.
+std::string shared_address(const Interface& left, const Interface& right) {
+    for (const Address& address : left.addresses) {
+        const auto& others = right.addresses;
+        if (!address.link_local() && !is_literal(left) &&
+            std::find(others.begin(), others.end(), address) != others.end()) {
+            return address.text();
+        }
+    }
+    return {};
+}
+
 // net.ipv4.conf.*.rp_filter: 1 is strict (RFC 3704).
 void judge_shared_networks(const LinkFacts& facts, Diagnoses& found) {
     const auto strict = [&](const std::string& name) {
@@ -122,8 +149,13 @@ void judge_shared_networks(const LinkFacts& facts, Diagnoses& found) {
     const auto& links = facts.chosen.links;
     for (std::size_t i = 0; i < links.size(); ++i) {
         for (std::size_t j = i + 1; j < links.size(); ++j) {
-            if (share_network(links[i], links[j]) &&
-                (strict(links[i].name) || strict(links[j].name))) {
+            if (const std::string both = shared_address(links[i], links[j]); !both.empty()) {
+                found.push_back(
+                    {Finding::LinkSameNetwork,
+                     fmt::format("{} and {} both have {}", links[i].name, links[j].name, both),
+                     "their addresses", "give each link an address of its own"});
+            } else if (share_network(links[i], links[j]) &&
+                       (strict(links[i].name) || strict(links[j].name))) {
                 found.push_back({Finding::LinkSameNetwork,
                                  fmt::format("{} and {} share a network, and rp_filter=1",
                                              links[i].name, links[j].name),
@@ -168,6 +200,7 @@ void judge_links(const Facts& facts, Diagnoses& found) {
     }
     const LinkFacts& links = *facts.links;
     judge_number(links, found);
+    judge_loopback(links, found);
     judge_list(links, found);
     for (const Interface& link : links.chosen.links) {
         judge_link(link, links, found);

@@ -95,6 +95,12 @@ void judge_plugin(const Facts& facts, Diagnoses& found) {
                          plugin.vendor + " is the plugin that NCCL loads here, and is kept",
                          "LD_LIBRARY_PATH and the loader's cache", ""});
     }
+    if (const NcclValue* const host = plugin.setting("NCCL_HOSTID");
+        host != nullptr && !host->value.empty()) {
+        found.push_back({Finding::HostId,
+                         setting_text("NCCL_HOSTID", *host) + " stands for this host", host->origin,
+                         ""});
+    }
     const NcclValue* const net = plugin.setting("NCCL_NET");
     if (net != nullptr && !net->value.empty() && ::strcasecmp(net->value.c_str(), "deft") != 0) {
         found.push_back({Finding::NetOther,

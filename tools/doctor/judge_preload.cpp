@@ -123,6 +123,11 @@ void judge_preload(const Facts& facts, Diagnoses& found) {
         if (entry.library || entry.guest) {
             judge_entry(entry, found);
         }
+        if (entry.ucx_module) {
+            found.push_back({Finding::UcxPreloaded,
+                             fmt::format("{} names {}", entry.from, entry.name), "docs/ucx.md",
+                             ""});
+        }
     }
     judge_libraries(preload, found);
     judge_guests(preload, found);

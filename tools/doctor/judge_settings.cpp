@@ -64,6 +64,10 @@ void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
     for (const std::string& line : config.ignored_lines()) {
         found.push_back({Finding::SettingsLineIgnored, line, kSystemConfigFile, ""});
     }
+    for (const std::string& file : settings.unread_files) {
+        found.push_back({Finding::SettingsFileUnread, file + " is there, and deft reads none of it",
+                         kSystemConfigFile, ""});
+    }
     for (const std::string& line : settings.contradictions) {
         found.push_back({Finding::SettingsContradict, line, "deft env", "take one of them out"});
     }
@@ -76,6 +80,10 @@ void judge_wrong(const SettingsFacts& settings, Diagnoses& found) {
 std::string remedy_of_off(const std::string& origin) {
     if (origin.starts_with("forced by ")) {
         return "ask whoever keeps the file: a job cannot undo that";
+    }
+    if (origin.starts_with("DEFT_CANARY=0.")) {
+        return "write 5% for five jobs in a hundred: 0.05 is 0.05%; DEFT_CANARY=100% takes the job "
+               "in";
     }
     if (origin.starts_with("DEFT_CANARY=")) {
         return "DEFT_CANARY=100% takes the job in, unless a file forces the share";
@@ -142,6 +150,15 @@ void judge_mode(const Config& config, bool provable, Diagnoses& found) {
                          fmt::format("{} and {} leave mode deft nothing to do",
                                      said(config, Key::MaxDelay), said(config, Key::MaxMerge)),
                          "", ""});
+    }
+}
+
+void judge_ucx_devices(const Config& config, Diagnoses& found) {
+    if (user_set(config, Key::UcxDevices) && !config.is(Key::Ucx, "on")) {
+        found.push_back(
+            {Finding::SettingIdle,
+             fmt::format("{} has no effect without DEFT_UCX=on", said(config, Key::UcxDevices)),
+             "docs/ucx.md", "set DEFT_UCX=on on all hosts, or unset it"});
     }
 }
 
@@ -369,6 +386,7 @@ void judge_settings(const Facts& facts, Diagnoses& all) {
             facts.command && facts.command->python && settings.config.is(Key::Companion, "auto");
         judge_mode(settings.config, provable, found);
         judge_layers(settings.config, found);
+        judge_ucx_devices(settings.config, found);
         judge_files_and_ports(settings, found);
         judge_tuner(settings, found);
         if (facts.plugin) {

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "tools/doctor/loader_search.h"
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 #include "tools/library.h"
+#include "tools/loader_search.h"
 
 namespace deft::tools::doctor {
 namespace {

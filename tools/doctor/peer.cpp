@@ -13,7 +13,7 @@
 #include "tools/doctor/peer_socket.h"
 #include "tools/doctor/peer_text.h"
 #include "tools/doctor/peer_way.h"
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::doctor {
 namespace {

@@ -11,10 +11,10 @@ namespace {
 constexpr std::size_t kMostLinks = 64;
 constexpr std::size_t kMostAddresses = 32;
 
-constexpr Key kCompared[] = {Key::Mode,    Key::Gradients, Key::Plan,           Key::WarmUp,
-                             Key::Guard,   Key::MaxDelay,  Key::MaxMerge,       Key::Merge,
-                             Key::Predict, Key::Optimizer, Key::MaxShadowBytes, Key::Lanes,
-                             Key::LaneCtas};
+constexpr Key kCompared[] = {
+    Key::Mode,           Key::Gradients, Key::Plan,     Key::WarmUp,  Key::Guard,
+    Key::MaxDelay,       Key::MaxMerge,  Key::Merge,    Key::Predict, Key::Optimizer,
+    Key::MaxShadowBytes, Key::Lanes,     Key::LaneCtas, Key::Rdma,    Key::Ucx};
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tools/doctor/peer_socket.h"
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::doctor {
 namespace {

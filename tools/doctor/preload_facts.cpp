@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/build_version.h"
-#include "tools/doctor/loader_search.h"
 #include "tools/library.h"
+#include "tools/loader_search.h"
 #include "tools/vendor_plugin.h"
 #include "topology/nccl_settings.h"
 
@@ -58,6 +58,7 @@ PreloadEntry read_entry(const std::string& name, const char* from, const LoaderS
     }
     entry.library = name.find("libnccl-net-deft") != name.npos;
     entry.guest = name.find("libdeft-preload") != name.npos;
+    entry.ucx_module = name.find("libdeft-ucx") != name.npos;
     if (!entry.library && !entry.guest) {
         const std::string path = loader.find(name).path;
         const bool nccl = path.substr(path.rfind('/') + 1).starts_with("libnccl.so");

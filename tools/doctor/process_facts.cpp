@@ -18,9 +18,9 @@
 
 #include "base/unique_fd.h"
 #include "tools/doctor/nccl_search.h"
-#include "tools/doctor/probe.h"
 #include "tools/elf_dynamic.h"
 #include "tools/elf_file.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::doctor {
 namespace {

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "tools/doctor/command_facts.h"
-#include "tools/doctor/loader_search.h"
 #include "tools/elf_file.h"
+#include "tools/loader_search.h"
 
 namespace deft::tools::doctor {
 namespace {

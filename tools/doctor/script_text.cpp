@@ -269,6 +269,38 @@ void read_python_assignment(int number, std::string_view line, ScriptText& found
     }
 }
 
+// os.environ.update(NAME="value", ...), os.environ |= {"NAME": "value"}.
+bool updates_environment(std::string_view line) {
+    return has(line, "environ.update(") || has(line, "environ |=");
+}
+
+void read_python_update(int number, std::string_view line, ScriptText& found) {
+    const auto is_name = [](char letter) {
+        return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+    };
+    const auto first = line.find_first_of("({");
+    for (std::size_t at = std::min(first, line.size()); at < line.size(); ++at) {
+        if (line[at] != '=' && line[at] != ':') {
+            continue;
+        }
+        const auto value = line.find_first_not_of(' ', at + 1);
+        auto end = line.find_last_not_of(" '\"", at - 1);
+        auto begin = end;
+        while (begin != line.npos && begin > 0 && is_name(line[begin - 1])) {
+            --begin;
+        }
+        if (value == line.npos || (line[value] != '"' && line[value] != '\'') || end == line.npos) {
+            continue;
+        }
+        const std::string name(line.substr(begin, end + 1 - begin));
+        const std::string text = quoted_text(line, value);
+        if (!name.empty() && !text.empty()) {
+            found.assignments.push_back({name, text, number});
+        }
+        at = value + text.size() + 1;
+    }
+}
+
 // os.environ, os.putenv: the variable is taken away, or gets a value without deft.
 bool resets_variable(std::string_view line) {
     const auto at = line.find("LD_PRELOAD");
@@ -279,17 +311,25 @@ bool resets_variable(std::string_view line) {
     if (has(line, "putenv(")) {
         return !keeps_preload(rest);
     }
+    // Of a copy, too: `env = dict(os.environ)`, and a child gets it.
+    if (has(line, ".pop(") || line.starts_with("del ")) {
+        return true;
+    }
     if (!has(line, "environ")) {
         return false;
     }
     const auto equals = rest.find('=');
     const bool sets = equals != rest.npos && rest.substr(equals, 2) != "==";
-    return has(line, "environ.pop(") || line.starts_with("del ") || (sets && !keeps_preload(rest));
+    return sets && !keeps_preload(rest);
 }
 
 // A child with an environment of its own.
 bool starts_without(std::string_view line) {
     if (line.starts_with("os.environ.clear()")) {
+        return true;
+    }
+    const bool replaces = has(line, "execve(") || has(line, "execvpe(") || has(line, "spawnve(");
+    if (replaces && has(line, "{") && !has(line, "environ") && !has(line, "**")) {
         return true;
     }
     const bool starts = has(line, "subprocess") || has(line, "Popen(") || has(line, "run(") ||
@@ -359,7 +399,11 @@ ScriptText read_python_script(const std::string& file, std::string_view text) {
         if (has(line, "DEEPBIND")) {
             found.deepbinds.push_back(where);
         }
-        read_python_assignment(number, line, found);
+        if (updates_environment(line)) {
+            read_python_update(number, line, found);
+        } else {
+            read_python_assignment(number, line, found);
+        }
     });
     return found;
 }

@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "tools/doctor/host_facts.h"
 #include "tools/doctor/nccl_names.h"
+#include "tools/doctor/queue_rules.h"
 #include "tools/doctor/settings_files.h"
+#include "tools/foreign.h"
 #include "tools/input_file.h"
 #include "tools/library.h"
 #include "tools/output_file.h"
@@ -53,8 +56,12 @@ void read_files(const Config& config, SettingsFacts& facts) {
     const auto look = [&](Key key, int access, const char* remedy) {
         const Setting& setting = config.setting(key);
         if (!setting.text.empty() && ::access(setting.text.c_str(), access) != 0) {
-            facts.unusable.push_back(std::string(variable(key).name) + "='" + setting.text + "' (" +
-                                     setting.origin + "): " + std::strerror(errno) + "; " + remedy);
+            const std::string why = std::strerror(errno);
+            const bool tilde = setting.text.starts_with("~");  // the shell's alone, unquoted
+            facts.unusable.push_back(
+                std::string(variable(key).name) + "='" + setting.text + "' (" + setting.origin +
+                "): " +
+                (tilde ? "'~' is not replaced by a folder; write it out" : why + "; " + remedy));
         }
     };
     look(Key::Metrics, W_OK | X_OK, "make the folder, with mode 1777 (docs/metrics.md)");
@@ -86,11 +93,57 @@ void read_files(const Config& config, SettingsFacts& facts) {
             add(key, "'" + part + "' is not replaced; name %h host, %j job, %r rank or %p process");
         }
     }
-    for (const std::string& file : {std::string("/etc/deft/off"), config.text(Key::KillFile)}) {
+    const std::string& kill = config.text(Key::KillFile);
+    const auto slash = kill.rfind('/');
+    if (slash != kill.npos && slash > 0 && ::access(kill.substr(0, slash).c_str(), F_OK) != 0) {
+        add(Key::KillFile, "folder " + kill.substr(0, slash) + ": " + std::strerror(errno) +
+                               "; make it on every host, or nobody can pull the switch there");
+    }
+    for (const std::string& file : {std::string("/etc/deft/off"), kill}) {
         if (facts.kill_file.empty() && !file.empty() && ::access(file.c_str(), F_OK) == 0) {
             facts.kill_file = file;
         }
     }
+}
+
+// Names that a job's author took for deft's: in small letters, or with the first letters in another
+// order.
+std::vector<std::string> mistaken_names(const std::vector<const char*>& environment) {
+    std::vector<std::string> lines;
+    for (const char* entry : environment) {
+        const std::string name(entry, std::string_view(entry).find('='));
+        std::string meant = name;
+        std::transform(meant.begin(), meant.end(), meant.begin(),
+                       [](unsigned char letter) { return std::toupper(letter); });
+        std::string prefix = meant.substr(0, meant.find('_'));
+        std::sort(prefix.begin(), prefix.end());
+        meant = "DEFT_" + meant.substr(std::min(meant.find('_') + 1, meant.size()));
+        const bool known =
+            std::any_of(variables().begin(), variables().end(),
+                        [&](const Variable& variable) { return meant == variable.name; });
+        if (known && prefix == "DEFT" && name != meant) {
+            lines.push_back(name + " is no variable of deft's; did you mean " + meant + "?");
+        }
+    }
+    return lines;
+}
+
+// What an upgrade, an editor or a slip of memory leaves in the place of /etc/deft/deft.conf.
+std::vector<std::string> unread_files() {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    if (std::filesystem::exists(kSystemConfigFile, ignored)) {
+        return found;
+    }
+    for (const char* file :
+         {"/etc/deft.conf", "/etc/deft/deft.cfg", "/etc/deft/deft.conf.rpmsave",
+          "/etc/deft/deft.conf.dpkg-old", "/etc/deft/deft.conf.bak", "/etc/deft/deft.conf~",
+          "/usr/local/etc/deft/deft.conf", "/opt/deft/etc/deft.conf"}) {
+        if (std::filesystem::exists(file, ignored)) {
+            found.emplace_back(file);
+        }
+    }
+    return found;
 }
 
 void read_contradictions(const Job& job, SettingsFacts& facts) {
@@ -171,6 +224,10 @@ SettingsFacts read_settings(const Job& job) {
         }
     }
     facts.unknown = unknown_nccl_names(names);
+    for (std::string& line : mistaken_names(job.environment.entries())) {
+        facts.unknown.push_back(std::move(line));
+    }
+    facts.unread_files = unread_files();
     facts.origins = job.origins;
     read_python_path(job.environment, facts);
     return facts;
@@ -187,6 +244,12 @@ LinkFacts read_links(const Config& config) {
                  : !theirs.empty() ? "NCCL_SOCKET_IFNAME=" + theirs
                                    : std::string();
     facts.without_list = select_interfaces(facts.all, "", "", false);
+    for (const char* const tc : {"/usr/sbin/tc", "/sbin/tc"}) {
+        if (::access(tc, X_OK) == 0) {
+            facts.shaped = shaped_links(output_in_time({tc, "qdisc", "show"}).value_or(""));
+            break;
+        }
+    }
     const std::string root = "/proc/sys/net/ipv4/conf/";
     const int all = read_number(root + "all/rp_filter", 0);
     for (const Interface& link : facts.chosen.links) {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 #include "tools/text_output.h"
 
 namespace deft::tools::doctor {

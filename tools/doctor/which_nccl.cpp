@@ -8,8 +8,8 @@
 #include "tools/doctor/doctor_command.h"
 #include "tools/doctor/judge.h"
 #include "tools/doctor/nccl_search.h"
-#include "tools/doctor/probe.h"
 #include "tools/doctor/supervised.h"
+#include "tools/foreign.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {

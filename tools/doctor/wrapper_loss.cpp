@@ -139,6 +139,7 @@ constexpr Clean kClean[] = {
     {"tmux", "new", "tmux new"},
     {"tmux", "new-window", "tmux new-window"},
     {"machinectl", "shell", "machinectl shell NAME"},
+    {"setpriv", "--reset-env", "setpriv --reset-env ..."},
     {"firejail", "", "firejail"},
 };
 

@@ -11,6 +11,7 @@
 #include "planner/model/collective.h"
 #include "tools/planner/fields.h"
 #include "tools/topo_command.h"
+#include "tools/ucx_links.h"
 #include "topology/discovery/gpu_paths.h"
 #include "topology/discovery/host_links.h"
 #include "topology/link_relations.h"
@@ -62,9 +63,26 @@ void add(std::vector<Uplink>& uplinks, const std::string& kind, std::int64_t mbp
     at->told = at->told && told;
 }
 
+// A wire that only UCX drives: of one that carries TCP or RDMA as well, the other link has counted.
+bool adds_wire(const HostLink& ucx, const std::vector<HostLink>& links) {
+    return ucx.driver == Driver::Deft && !ucx.transports.empty() &&
+           std::none_of(links.begin(), links.end(), [&](const HostLink& other) {
+               return other.kind != "ucx" && other.name == ucx.name &&
+                      other.driver != Driver::Nobody;
+           });
+}
+
 void add_host(const Machine& machine, std::vector<Uplink>& rdma, std::vector<Uplink>& tcp) {
-    for (const HostLink& link : host_links(machine)) {
+    const std::vector<HostLink> links = host_links(machine);
+    for (const HostLink& link : links) {
         const bool told = link.speed_mbps > 0;
+        if (link.kind == "ucx") {
+            if (adds_wire(link, links)) {
+                add(rdma, link.kind,
+                    told ? link.speed_mbps : rate_behind(pci_rate_of(machine, link)), told);
+            }
+            continue;
+        }
         const bool port = link.kind == "ib" || link.kind == "roce" || link.kind == "rdma";
         Interface interface;
         interface.name = link.name;
@@ -136,7 +154,7 @@ Node node_of(const std::vector<Machine>& hosts) {
 
 Node read_node(const std::string& what) {
     if (what == "topo") {
-        return node_of({this_machine()});
+        return node_of({this_host()});
     }
     std::vector<Machine> hosts;
     for (std::size_t host = 1; host == 1 || host <= hosts.front().hosts; ++host) {

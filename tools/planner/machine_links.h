@@ -14,7 +14,7 @@ namespace deft::tools {
 
 // Links of one kind and one driver, which a node has to others.
 struct Uplink {
-    std::string kind;       // "tcp", "ib", "roce", "rdma"
+    std::string kind;       // "tcp", "ib", "roce", "rdma", "ucx"
     std::size_t count = 0;  // wires
     std::int64_t mbps = 0;  // of all of them, nominal
     bool told = true;       // false: the rate of one of them at least is guessed

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "tools/doctor/probe.h"
 #include "tools/elf_file.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::probe {
 namespace {
@@ -70,9 +70,8 @@ std::vector<std::string> slurm_hosts(std::string& problem) {
         return {};
     }
     const std::string scontrol = find_in_path("scontrol", variable("PATH"));
-    const auto text = scontrol.empty()
-                          ? std::optional<std::string>("")
-                          : doctor::output_in_time({scontrol, "show", "hostnames", list});
+    const auto text = scontrol.empty() ? std::optional<std::string>("")
+                                       : output_in_time({scontrol, "show", "hostnames", list});
     std::vector<std::string> hosts = hosts_in(text.value_or(""));
     if (hosts.empty()) {
         problem = "scontrol show hostnames " + list + " names no host; name the hosts";

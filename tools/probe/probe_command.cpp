@@ -12,6 +12,7 @@
 #include <memory>
 #include <sstream>
 
+#include "base/config.h"
 #include "tools/doctor/peer.h"
 #include "tools/input_file.h"
 #include "tools/number_in.h"
@@ -55,6 +56,10 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 int show(const ProbeResult& result, bool json) {
+    if (Config::process().is(Key::Ucx, "on")) {
+        complain(
+            "DEFT_UCX=on: what is measured is TCP; paths over UCX learn their rates in the job");
+    }
     const int printed = print(json ? json_text(result) : human_text(result));
     return printed == kSuccess ? exit_code(result) : printed;
 }

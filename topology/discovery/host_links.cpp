@@ -73,6 +73,25 @@ HostLink of_nic(const Nic& nic) {
     return link;
 }
 
+// As of the card or interface with its name. UCX drives it under the job's own setting, whoever
+// carries the job.
+HostLink of_ucx(const UcxLink& ucx, const std::vector<HostLink>& others) {
+    HostLink link;
+    const auto same = std::find_if(others.begin(), others.end(), [&](const HostLink& other) {
+        return !ucx.name.empty() && other.name == ucx.name;
+    });
+    if (same != others.end()) {
+        link = *same;
+    }
+    link.name = ucx.name.empty() ? "all" : ucx.name;
+    link.kind = "ucx";
+    link.state = same == others.end() ? "unknown" : same->state;
+    link.transports = ucx.transports;
+    link.driver = ucx.obstacle.empty() ? Driver::Deft : Driver::Nobody;
+    link.reason = ucx.obstacle;
+    return link;
+}
+
 }  // namespace
 
 const char* to_string(Driver driver) {
@@ -103,6 +122,11 @@ std::vector<HostLink> host_links(const Machine& machine) {
             links.push_back(of_nic(nic));
         }
     }
+    std::vector<HostLink> over_ucx;
+    for (const UcxLink& link : machine.ucx.links) {
+        over_ucx.push_back(of_ucx(link, links));
+    }
+    links.insert(links.end(), over_ucx.begin(), over_ucx.end());
     std::stable_sort(links.begin(), links.end(), [](const HostLink& a, const HostLink& b) {
         return std::make_tuple(!a.pci.known(), a.pci.address) <
                std::make_tuple(!b.pci.known(), b.pci.address);

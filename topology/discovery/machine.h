@@ -62,6 +62,32 @@ struct ShownDevice {
     bool shared = false;
 };
 
+// Links over UCX, where they were asked for (DEFT_UCX=on).
+struct UcxLink {
+    std::string name;        // as UCX_NET_DEVICES has it; empty: those that UCX chooses
+    std::string transports;  // by which UCX may drive it: "tcp", "rc_mlx5 ud_mlx5"
+    std::string obstacle;    // empty: deft drives it by UCX
+};
+struct Ucx {
+    // In the order in which one explains the next.
+    enum class Obstacle : std::uint8_t {
+        None,
+        Unprepared,  // the environment lacks what keeps UCX a guest, or contradicts it
+        NoModule,    // libdeft-ucx.so is not there
+        NoLibrary,   // it is, and the loader does not find UCX
+        OtherBuild,  // the module is not of this build, or UCX is too old for it
+        NoAnswer,    // UCX does not come up
+        NoDevice     // UCX has none of the devices
+    };
+    bool asked = false;
+    Obstacle obstacle = Obstacle::None;
+    std::string problem;  // what is in the way, in words; of devices: of the first
+    std::string module;   // the file; empty: none
+    std::string version;  // of UCX: "1.13.1"; empty: not known
+    std::vector<UcxLink> links;
+    std::vector<std::string> devices;  // all that UCX has here: "tcp/eth0"
+};
+
 struct Machine {
     std::string source;
     bool live = false;
@@ -73,6 +99,7 @@ struct Machine {
     std::vector<Nic> nics;
     std::vector<ShownDevice> devices;
     RdmaChoice rdma;                 // its RDMA ports, and who carries a job over them
+    Ucx ucx;                         // of this host alone: files do not tell
     std::vector<std::string> notes;  // what could not be found out, and why
 };
 

@@ -44,7 +44,8 @@ typedef struct {
     const char* (*version)(void); /* UCX's, "1.13.1" */
 
     /* A device with these network devices, as UCX_NET_DEVICES names them; "": those that UCX
-     * chooses by its own settings. NULL on failure. Milliseconds. It is never closed. */
+     * chooses by its own settings. NULL on failure, also where UCX finds none of these.
+     * Milliseconds. It is never closed. */
     deft_ucx_device_t* (*open)(const char* net_devices, char* problem, size_t room);
     /* Memory that bulk data is sent from, until unmap(). 0 on failure. */
     uint32_t (*map)(deft_ucx_device_t* device, const void* data, size_t bytes, char* problem,
@@ -82,6 +83,10 @@ typedef struct {
      * `orderly`: what UCX has taken may still leave. Takes half a second at most. */
     void (*end)(deft_ucx_channel_t* channel, int orderly);
     void (*destroy)(deft_ucx_channel_t* channel); /* after end() */
+
+    /* For people: what UCX may use of the device, "TRANSPORT/NAME" a line. As snprintf: returns the
+     * bytes that it takes. */
+    size_t (*devices)(const deft_ucx_device_t* device, char* text, size_t room);
 } deft_ucx_module_t;
 
 /* The module's one export. */

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <thread>
 
@@ -19,6 +20,40 @@ void prefer(ucp_config_t* config, const char* name, const char* variable, const 
     if (std::getenv(variable) == nullptr) {
         (void)ucp_config_modify(config, name, value);
     }
+}
+
+// Those of memory and of GPUs reach no other host.
+bool reaches_hosts(const char* device) {
+    for (const char* prefix : {"memory", "cuda", "gdr", "rocm", "ze"}) {
+        if (std::strncmp(device, prefix, std::strlen(prefix)) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// `each(name, reaches_hosts)` with "TRANSPORT/DEVICE". UCP has no call that tells, but a text for
+// people, with lines "# resource N : md N dev N flags F TRANSPORT/DEVICE".
+template <class Each>
+void for_each_resource(ucp_context_h context, Each&& each) {
+    char* text = nullptr;
+    std::size_t bytes = 0;
+    FILE* const file = open_memstream(&text, &bytes);
+    if (file == nullptr) {
+        return;
+    }
+    ucp_context_print_info(context, file);
+    std::fclose(file);
+    char* rest = nullptr;
+    for (const char* line = strtok_r(text, "\n", &rest); line != nullptr;
+         line = strtok_r(nullptr, "\n", &rest)) {
+        const char* const word = std::strrchr(line, ' ');
+        const char* const slash = word == nullptr ? nullptr : std::strchr(word, '/');
+        if (std::strstr(line, " resource ") != nullptr && slash != nullptr) {
+            each(word + 1, reaches_hosts(slash + 1));
+        }
+    }
+    std::free(text);
 }
 
 }  // namespace
@@ -60,8 +95,41 @@ Device* Device::open(const char* net_devices, char* problem, std::size_t room) {
     if (device == nullptr) {
         say(problem, room, "ucp_init", "no memory");
         ucp_cleanup(context);
+        return nullptr;
+    }
+    // A name that UCX does not know is a line of its log; it goes on with shared memory.
+    if (device->without_network()) {
+        say(problem, room, "UCX finds no network device",
+            *net_devices == '\0' ? "none that its own settings allow" : "none of this name");
+        delete device;
+        ucp_cleanup(context);
+        return nullptr;
     }
     return device;
+}
+
+std::size_t Device::devices(char* text, std::size_t room) const {
+    std::size_t used = 0;
+    for_each_resource(context_, [&](const char* name, bool reaches) {
+        if (reaches) {
+            used += static_cast<std::size_t>(std::snprintf(
+                used < room ? text + used : nullptr, used < room ? room - used : 0, "%s\n", name));
+        }
+    });
+    return used;
+}
+
+// False also where UCX tells of itself in another form than it does.
+bool Device::without_network() const {
+    bool some = false;
+    bool network = false;
+    for_each_resource(context_, [&](const char*, bool reaches) {
+        some = true;
+        if (reaches) {
+            network = true;
+        }
+    });
+    return some && !network;
 }
 
 std::uint32_t Device::map(const void* data, std::size_t bytes, char* problem, std::size_t room) {

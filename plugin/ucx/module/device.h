@@ -22,6 +22,9 @@ public:
     static Device* open(const char* net_devices, char* problem, std::size_t room);
 
     ucp_context_h context() const { return context_; }
+    // As deft_ucx_module_t::devices.
+    std::size_t devices(char* text, std::size_t room) const;
+    bool without_network() const;
     // A number that is not 0; 0 and the cause.
     std::uint32_t map(const void* data, std::size_t bytes, char* problem, std::size_t room);
     // Waits for what is still written or read there by channels that are ending.

@@ -44,6 +44,10 @@ uint32_t map(deft_ucx_device_t* device, const void* data, size_t bytes, char* pr
     return guarded([&] { return of(device).map(data, bytes, problem, room); }, 0);
 }
 
+size_t devices(const deft_ucx_device_t* device, char* text, size_t room) {
+    return reinterpret_cast<const Device*>(device)->devices(text, room);
+}
+
 void unmap(deft_ucx_device_t* device, uint32_t key) {
     of(device).unmap(key);
 }
@@ -110,6 +114,7 @@ const deft_ucx_module_t kModule = {
     failure,
     end,
     destroy,
+    devices,
 };
 
 }  // namespace

@@ -13,6 +13,8 @@ import unittest
 
 import doctor_host
 import doctor_program
+import doctor_slips
+import doctor_ucx
 from doctor_support import (
     DEFT,
     GUEST,
@@ -236,7 +238,7 @@ class ZBook(unittest.TestCase):
 
 def load_tests(loader, tests, _pattern):
     suite = unittest.TestSuite()
-    for module in (doctor_program, doctor_host):
+    for module in (doctor_program, doctor_host, doctor_slips, doctor_ucx):
         suite.addTests(loader.loadTestsFromModule(module))
     suite.addTests(tests)
     return suite

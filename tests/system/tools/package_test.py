@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import zipfile
 
 ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 OUT = BUILD / "package"
@@ -109,6 +110,23 @@ class Packages(unittest.TestCase):
         # pip leaves folders of data behind, and no file.
         left = [path for path in (self.folder / "venv").rglob("*deft*") if not path.is_dir()]
         self.assertEqual(left, [])
+
+    def test_the_module_for_ucx(self):
+        """In all packages but the wheel: manylinux allows none that links to the host's UCX."""
+        module = "libdeft-ucx.so"
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            has = any(name.endswith(f"/lib/{module}") for name in archive.getnames())
+        self.assertEqual(has, (BUILD / "packaging" / module).exists())
+        with zipfile.ZipFile(the("*.whl")) as archive:
+            self.assertFalse([name for name in archive.namelist() if module in name])
+        if shutil.which("dpkg-deb"):
+            self.assertEqual(module in run("dpkg-deb", "-c", the("*.deb")).stdout, has)
+            suggests = run("dpkg-deb", "-f", the("*.deb"), "Suggests").stdout
+            self.assertEqual(suggests, "libucx0 (>= 1.13)\n" if has else "")
+        if shutil.which("rpm"):
+            said = run("rpm", "-qp", "--suggests", the("*.rpm")).stdout
+            self.assertEqual("ucx >= 1.13" in said, has)
+        self.assertEqual("SPDXRef-ucx" in the("*.spdx.json").read_text(), has)
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("dpkg"), "not root, or no dpkg")
     def test_deb(self):

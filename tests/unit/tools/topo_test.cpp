@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tools/topo_command.h"
+#include "topology/discovery/host_links.h"
 #include "topology/discovery/xml.h"
 
 namespace deft::tools {
@@ -463,6 +464,36 @@ INSTANTIATE_TEST_SUITE_P(
                       Captured{"p3dn.24xl.xml", 8, 2, 1, 1, Distance::Phb},
                       Captured{"p4d.24xl.xml", 8, 8, 4, 4, Distance::Phb},
                       Captured{"p5.48xl.xml", 8, 64, 32, 8, Distance::Pix}));
+
+// UCX may drive an interface, an RDMA port, and what only it knows.
+TEST(Topo, LinksOverUcxStandNextToThoseOfTheKernel) {
+    Machine machine;
+    Nic eth0;
+    eth0.name = "eth0";
+    eth0.has_interface = true;
+    eth0.link = "tcp";
+    eth0.nominal_mbps = 25000;
+    eth0.state = "up";
+    machine.nics = {eth0};
+    machine.ucx.asked = true;
+    machine.ucx.version = "1.13.1";
+    machine.ucx.links = {
+        {"eth0", "tcp", ""}, {"cxi0", "", "no such device"}, {"rdmap0s6:1", "srd", ""}};
+    const std::vector<HostLink> links = host_links(machine);
+    ASSERT_EQ(links.size(), 4U);
+    EXPECT_EQ(links[0].kind, "tcp");
+    EXPECT_EQ(links[1].kind, "ucx");
+    EXPECT_EQ(links[1].speed_mbps, 25000);
+    EXPECT_EQ(links[1].driver, Driver::Deft);
+    EXPECT_EQ(links[2].driver, Driver::Nobody);
+    EXPECT_EQ(links[2].reason, "no such device");
+    EXPECT_EQ(links[3].speed_mbps, 0);
+    EXPECT_THAT(topo_text(machine), HasSubstr("under deft run, by UCX 1.13.1"));
+    for (UcxLink& link : machine.ucx.links) {
+        link.obstacle = "x";
+    }
+    EXPECT_THAT(topo_text(machine), HasSubstr("DEFT_UCX=on: no link goes over UCX"));
+}
 
 }  // namespace
 }  // namespace deft::tools

@@ -53,6 +53,23 @@ protected:
     Ports far_ = ucx_over_loopback(1);
 };
 
+// UCX itself makes a line of its log of it, and goes on with shared memory.
+TEST_F(UcxConnection, ADeviceThatUcxHasNotIsRefused) {
+    std::string problem;
+    const deft_ucx_module_t* const module = process_ucx_module(problem);
+    ASSERT_NE(module, nullptr) << problem;
+    EXPECT_EQ(open_ucx_ports(*module, "nosuch0", {}, {}, problem).size(), 0U);
+    EXPECT_NE(problem.find("nosuch0: UCX finds no network device: none of this name"),
+              std::string::npos)
+        << problem;
+    EXPECT_EQ(open_ucx_ports(*module, "nosuch0,lo", {}, {}, problem).size(), 1U);
+    std::array<char, 256> devices{};
+    EXPECT_GT(near_.size(), 0U);
+    const auto& port = static_cast<const UcxPort&>(*near_.front());
+    EXPECT_GT(module->devices(port.device->get(), devices.data(), devices.size()), 0U);
+    EXPECT_STREQ(devices.data(), "tcp/lo\n");
+}
+
 TEST_F(UcxConnection, HasPathsOverBothKinds) {
     MixedPair pair(1, near_, far_);
     ASSERT_TRUE(pair.establish());

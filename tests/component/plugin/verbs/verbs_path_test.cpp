@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A path over a queue pair, on the software verbs device.
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <array>
 
@@ -263,6 +265,38 @@ TEST_F(VerbsPathTest, APeerThatLeavesDuringTheHandshakeIsSeen) {
     EXPECT_TRUE(
         eventually([&] { return go_on(handshake, near.path) == VerbsHandshake::Result::Failed; }));
     EXPECT_STRNE(handshake.failure(), "");
+}
+
+// It tells 32 bytes, then waits for more of a conversation that has no more.
+TEST_F(VerbsPathTest, AnEarlierBuildIsNamedOnce) {
+    const auto meet = [&](VerbsPath::Role role, std::size_t bytes) {
+        int both[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both), 0);
+        const UniqueFd peer(both[1]);
+        VerbsHandshake handshake(near.domain, kOptions, role, UniqueFd(both[0]));
+        far.make_pair(role == VerbsPath::Role::Sender ? VerbsPath::Role::Receiver
+                                                      : VerbsPath::Role::Sender);
+        std::array<std::byte, kVerbsAddressBytes> address;
+        encode(far.pair->own(), address);
+        ASSERT_EQ(::send(peer.get(), address.data(), bytes, 0), static_cast<ssize_t>(bytes));
+        ASSERT_TRUE(eventually([&] {
+            int left = 1;
+            EXPECT_NE(go_on(handshake, near.path), VerbsHandshake::Result::Failed);
+            return ::ioctl(both[0], FIONREAD, &left) == 0 && left == 0;
+        }));
+    };
+    ::testing::internal::CaptureStderr();
+    meet(VerbsPath::Role::Sender, kVerbsAddressBytes);  // and is given up
+    meet(VerbsPath::Role::Receiver, 0);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    ::testing::internal::CaptureStderr();
+    meet(VerbsPath::Role::Sender, 32);
+    meet(VerbsPath::Role::Receiver, 32);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const auto first = said.find("install one build of deft on every host");
+    EXPECT_NE(first, said.npos) << said;
+    EXPECT_NE(said.find("TCP carries"), said.npos) << said;
+    EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
 }
 
 // The device reports a violation if the two ends of a queue pair use unlike ones.

@@ -9,6 +9,7 @@
 #include "tools/doctor/nccl_names.h"
 #include "tools/doctor/nccl_search.h"
 #include "tools/doctor/peer_text.h"
+#include "tools/doctor/queue_rules.h"
 #include "tools/doctor/settings_files.h"
 #include "tools/doctor/wrapper_loss.h"
 #include "tools/elf_dynamic.h"
@@ -229,6 +230,20 @@ TEST(DoctorFacts, LinesThatTakeEachOthersEffectAway) {
     EXPECT_THAT(contradictions(file), SizeIs(2));
     file.lines = {line(Kind::Set, "off", "f:1"), line(Kind::Set, "exact", "f:2")};
     EXPECT_THAT(contradictions(file), ElementsAre(HasSubstr("f:2 sets")));
+}
+
+TEST(QueueRules, ThoseThatLimitAreFound) {
+    const auto found = shaped_links(
+        "qdisc noqueue 0: dev lo root refcnt 2 \n"
+        "qdisc tbf 8001: dev eth1 root refcnt 2 rate 100Mbit burst 32Kb lat 10ms \n"
+        "qdisc netem 2: dev eth2 parent 1:1 limit 1000 delay 50ms loss 3%\n"
+        "qdisc cake 1: dev eth3 root refcnt 2 bandwidth unlimited\n"
+        "qdisc cake 1: dev eth4 root refcnt 2 bandwidth 1Gbit\n"
+        "qdisc fq_codel 0: dev eth5 root\nqdisc tbf\n");
+    EXPECT_EQ(found.size(), 3U);
+    EXPECT_EQ(found.at("eth1"), "tbf rate 100Mbit burst 32Kb lat 10ms");
+    EXPECT_EQ(found.at("eth2"), "netem limit 1000 delay 50ms loss 3%");
+    EXPECT_EQ(found.at("eth4"), "cake bandwidth 1Gbit");
 }
 
 }  // namespace

@@ -9,6 +9,17 @@ void set_environment(Facts& facts, std::vector<const char*> environment) {
     facts.settings->config = settings(std::move(environment));
 }
 
+// One of DEFT_UCX=on that has this in its way.
+std::function<void(Facts&)> ucx(discovery::Ucx::Obstacle obstacle, const char* problem) {
+    return [=](Facts& f) {
+        discovery::Ucx& found = f.ucx.emplace();
+        found.asked = true;
+        found.obstacle = obstacle;
+        found.problem = problem;
+        found.links = {{"eth0", "tcp", ""}, {"ib7", "", problem}};
+    };
+}
+
 }  // namespace
 
 std::vector<Case> link_cases() {
@@ -51,6 +62,18 @@ std::vector<Case> link_cases() {
          [](Facts& f) {
              f.links->chosen.links[1].speed_mbps = f.links->chosen.links[1].nominal_mbps = 0;
          }},
+        {Finding::LoopbackDown, "lo is down",
+         [](Facts& f) {
+             f.links->all.push_back(link("lo", "127.0.0.1"));
+             f.links->all.back().loopback = true;
+             f.links->all.back().up = false;
+         }},
+        {Finding::LinkShaped, "eth1 has the rule tbf rate 1Gbit",
+         [](Facts& f) {
+             f.links->shaped = {{"eth1", "tbf rate 1Gbit"}, {"docker0", "netem"}};
+         }},
+        {Finding::LinkSameNetwork, "both have 10.0.0.1",
+         [](Facts& f) { f.links->chosen.links[1] = link("eth1", "10.0.0.1"); }},
         {Finding::LinkMtu, "eth1 has an MTU of 600",
          [](Facts& f) { f.links->chosen.links[1].mtu = 600; }},
         {Finding::LinkMtu, "eth0 below it one of 1500",
@@ -63,6 +86,14 @@ std::vector<Case> link_cases() {
              f.links->chosen.links[1] = link("eth1", "10.0.0.9");
              f.links->reverse_path = {{"eth1", 1}};
          }},
+        {Finding::UcxUnprepared, "is not in the environment",
+         ucx(discovery::Ucx::Obstacle::Unprepared, "UCX_X=none is not in the environment")},
+        {Finding::UcxMissing, "no module", ucx(discovery::Ucx::Obstacle::NoModule, "no module")},
+        {Finding::UcxMissing, "no libucp", ucx(discovery::Ucx::Obstacle::NoLibrary, "no libucp")},
+        {Finding::UcxVersion, "another", ucx(discovery::Ucx::Obstacle::OtherBuild, "another")},
+        {Finding::UcxBroken, "crashed", ucx(discovery::Ucx::Obstacle::NoAnswer, "crashed")},
+        {Finding::UcxDevice, "DEFT_UCX_DEVICES names ib7: none",
+         ucx(discovery::Ucx::Obstacle::NoDevice, "none")},
         {Finding::LinkSkipped, "eth2 is not used: tunnel",
          [](Facts& f) {
              f.links->chosen.skipped = {{"eth2", "tunnel"}};
@@ -93,6 +124,7 @@ std::vector<Case> host_cases() {
         {Finding::TcpFeatures, "tcp_window_scaling",
          [](Facts& f) { f.host->window_scaling = false; }},
         {Finding::TcpFeatures, "tcp_sack", [](Facts& f) { f.host->selective_acks = false; }},
+        {Finding::ListenBacklog, "somaxconn is 16", [](Facts& f) { f.host->backlog = 16; }},
         {Finding::TcpRetries, "tcp_retries2 is 3", [](Facts& f) { f.host->retries = 3; }},
         {Finding::ZerocopyRefused, "vmsplice",
          [](Facts& f) {

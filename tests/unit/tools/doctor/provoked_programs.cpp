@@ -98,6 +98,14 @@ std::vector<Case> program_cases() {
          }},
         {Finding::PreloadHostWide, "/etc/ld.so.preload names",
          [](Facts& f) { f.preload->entries[0].from = "/etc/ld.so.preload"; }},
+        {Finding::UcxPreloaded, "names /usr/lib/libdeft-ucx.so",
+         [](Facts& f) {
+             PreloadEntry module;
+             module.name = module.path = "/usr/lib/libdeft-ucx.so";
+             module.from = "LD_PRELOAD";
+             module.ucx_module = true;
+             f.preload->entries.push_back(module);
+         }},
         {Finding::PreloadTwice, "/opt/libnccl-net-deft.so",
          [](Facts& f) {
              f.preload->entries.push_back(f.preload->entries[0]);

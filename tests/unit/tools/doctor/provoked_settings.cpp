@@ -69,6 +69,7 @@ std::vector<Case> settings_cases() {
              set_environment(f, {"DEFT_TUNER=auto"});
              f.settings->other["NCCL_ALGO"] = "Ring";
          }},
+        {Finding::SettingIdle, "no effect without DEFT_UCX=on", with({"DEFT_UCX_DEVICES=eth0"})},
         {Finding::SettingIdle, "no network 'eth1'", with({"DEFT_LANES=IB,eth1"})},
         {Finding::SettingIdle, "next to DEFT_COMPANION=off",
          with({"DEFT_LAYERWISE=auto", "DEFT_COMPANION=off"})},
@@ -76,6 +77,12 @@ std::vector<Case> settings_cases() {
          with({"DEFT_LAYERWISE=auto", "DEFT_MODE=observe"})},
         {Finding::SettingWrong, "deft run has no option --moed",
          [](Facts& f) { f.command->wrong_option = "--moed"; }},
+        {Finding::SettingsFileUnread, "/etc/deft.conf is there",
+         [](Facts& f) { f.settings->unread_files = {"/etc/deft.conf"}; }},
+        {Finding::HostId, "NCCL_HOSTID='all'",
+         [](Facts& f) {
+             f.plugin->settings["NCCL_HOSTID"] = {"all", "environment"};
+         }},
         {Finding::KillSwitchPulled, "/etc/deft/off is there",
          [](Facts& f) { f.settings->kill_file = "/etc/deft/off"; }},
         {Finding::PortRange, "has 20 ports", with({"DEFT_PORTS=20000-20019"})},

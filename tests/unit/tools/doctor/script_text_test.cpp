@@ -89,8 +89,9 @@ TEST(ScriptText, ShellThatSetsPythonsPathAnew) {
 TEST(ScriptText, PythonThatTakesThePreloadAway) {
     for (const char* line :
          {"os.environ['LD_PRELOAD'] = '/opt/x.so'", "os.environ.pop('LD_PRELOAD', None)",
-          "del os.environ[\"LD_PRELOAD\"]", "os.putenv('LD_PRELOAD', '')",
-          "subprocess.run(['./train'], env={'A': '1'})", "subprocess.Popen(c, env={})"}) {
+          "del os.environ[\"LD_PRELOAD\"]", "env.pop('LD_PRELOAD')", "os.execve(p, a, {'A': '1'})",
+          "os.putenv('LD_PRELOAD', '')", "subprocess.run(['./train'], env={'A': '1'})",
+          "subprocess.Popen(c, env={})"}) {
         EXPECT_THAT(python_resets(line), ElementsAre(1)) << line;
     }
     for (const char* line :
@@ -124,6 +125,22 @@ TEST(ScriptText, PythonAssignments) {
     ASSERT_THAT(script.assignments, SizeIs(2));
     EXPECT_EQ(script.assignments[0].name + "=" + script.assignments[0].value, "NCCL_NET=IB");
     EXPECT_EQ(script.assignments[1].name + "=" + script.assignments[1].value, "DEFT_MODE=off");
+}
+
+TEST(ScriptText, PythonUpdates) {
+    const auto pairs = [](const char* line) {
+        std::vector<std::string> all;
+        for (const auto& each : read_python_script("t.py", line).assignments) {
+            all.push_back(each.name + "=" + each.value);
+        }
+        return all;
+    };
+    EXPECT_THAT(pairs("os.environ.update(NCCL_NET='IB', A=\"b=c\", B=x)"),
+                ElementsAre("NCCL_NET=IB", "A=b=c"));
+    EXPECT_THAT(pairs("os.environ |= {'A': 'x:y', \"B\" : 'z'}"), ElementsAre("A=x:y", "B=z"));
+    EXPECT_THAT(pairs("os.environ.update(other)"), IsEmpty());
+    EXPECT_THAT(pairs("os.environ.update({'A':"), IsEmpty());
+    EXPECT_THAT(pairs("d.update(A='b')"), IsEmpty());
 }
 
 TEST(ScriptText, WhetherPyTorchIsImportedInAnyCase) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace deft::tools::doctor {
+namespace deft::tools {
 
 // For what answers at once where it is well. A firewall of 100000 rules takes 2 s to list.
 inline constexpr std::chrono::milliseconds kProbeLimit{5000};
@@ -37,4 +37,4 @@ void looking_at(const std::string& what);
 std::optional<std::string> output_in_time(const std::vector<std::string>& words,
                                           std::chrono::milliseconds limit = kProbeLimit);
 
-}  // namespace deft::tools::doctor
+}  // namespace deft::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/doctor/probe.h"
+#include "tools/foreign.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +17,7 @@
 
 #include "base/unique_fd.h"
 
-namespace deft::tools::doctor {
+namespace deft::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -188,4 +188,4 @@ std::optional<std::string> output_in_time(const std::vector<std::string>& words,
         limit);
 }
 
-}  // namespace deft::tools::doctor
+}  // namespace deft::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/doctor/loader_search.h"
+#include "tools/loader_search.h"
 
 #include <sys/stat.h>
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "tools/elf_file.h"
 #include "tools/vendor_plugin.h"
 
-namespace deft::tools::doctor {
+namespace deft::tools {
 namespace {
 
 std::string read_cache() {
@@ -137,4 +137,4 @@ LoaderSearch::Closure LoaderSearch::closure(const std::string& path) const {
     return closure;
 }
 
-}  // namespace deft::tools::doctor
+}  // namespace deft::tools

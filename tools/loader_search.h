@@ -8,7 +8,7 @@
 #include "tools/elf_dynamic.h"
 #include "tools/environment.h"
 
-namespace deft::tools::doctor {
+namespace deft::tools {
 
 class LoaderSearch {
 public:
@@ -50,4 +50,4 @@ private:
     std::vector<std::string> folders_;
 };
 
-}  // namespace deft::tools::doctor
+}  // namespace deft::tools

@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include <cstdlib>
 
-#include "tools/doctor/probe.h"
 #include "tools/doctor/supervised.h"
+#include "tools/foreign.h"
 
 namespace deft::tools::doctor {
 namespace {

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slips of operators and of job scripts: names, files in the wrong place, what was left behind."""
+import subprocess
+import unittest
+
+from doctor_host import listening, two_hosts
+from doctor_support import LIBRARY, DoctorTest, needs_cc, needs_mounts, needs_network
+
+PRELOADED = {"LD_PRELOAD": LIBRARY, "NCCL_NET_PLUGIN": "deft"}
+
+
+def shapes():
+    """Whether this kernel has the rule that slows a link."""
+    return subprocess.run([*two_hosts("tc qdisc add dev eth0 root tbf rate 1gbit burst 32k latency "
+                                      "10ms"), "true"], capture_output=True).returncode == 0
+
+
+@needs_network
+class Slips(DoctorTest):
+    def test_names(self):
+        for name, meant in (("deft_mode", "DEFT_MODE"), ("DFET_MODE", "DEFT_MODE"),
+                            ("Deft_Canary", "DEFT_CANARY")):
+            with self.subTest(name=name):
+                self.first("setting-unknown", "warning", name, f"did you mean {meant}?",
+                           env={name: "off"}, inside=two_hosts())
+        self.assertTrue(self.doctor(env={"LEFT_MODE": "1", "DEFT": "1", "_": "x"},
+                                    inside=two_hosts()).stdout.startswith("well: "))
+
+    def test_a_share_that_is_no_percentage(self):
+        self.first("switched-off", "error", "DEFT_CANARY=0.05", "write 5% for five jobs",
+                   env={"DEFT_CANARY": "0.05", "DEFT_JOB_ID": "1"}, inside=two_hosts())
+
+    def test_files_that_nobody_can_make(self):
+        self.first("setting-idle", "warning", "DEFT_KILL_FILE='/no/where/off'", "folder /no/where",
+                   env={"DEFT_KILL_FILE": "/no/where/off"}, inside=two_hosts())
+        self.first("setting-idle", "warning", "'~' is not replaced",
+                   env={"DEFT_METRICS": "~/metrics"}, inside=two_hosts())
+
+    def test_a_host_that_is_every_host(self):
+        self.first("host-id", "warning", "NCCL_HOSTID='node'", env={"NCCL_HOSTID": "node"},
+                   inside=two_hosts())
+
+    @needs_cc
+    def test_the_module_for_ucx_preloaded(self):
+        module = self.compile("libdeft-ucx.so", "int nothing;", "-shared", "-fPIC")
+        self.first("ucx-preloaded", "warning", module,
+                   env={**PRELOADED, "LD_PRELOAD": f"{module}:{LIBRARY}"}, inside=two_hosts())
+
+    def test_links(self):
+        self.first("loopback-down", "error", "lo is down", "ip link set lo up",
+                   inside=two_hosts("ip link set lo down"))
+        self.first("link-same-network", "warning", "eth0 and eth1 both have 10.1.0.1",
+                   inside=two_hosts("ip addr add 10.1.0.1/24 dev eth1"))
+        self.first("listen-backlog", "warning", "net.core.somaxconn is 8",
+                   inside=two_hosts("echo 8 >/proc/sys/net/core/somaxconn"))
+
+    @unittest.skipUnless(shapes(), "no tc, or a kernel without tbf")
+    def test_a_link_that_is_still_slowed(self):
+        self.first("link-shaped", "warning", "eth1 has the rule tbf rate 100Mbit",
+                   inside=two_hosts("tc qdisc add dev eth1 root tbf rate 100mbit burst 32k "
+                                    "latency 10ms"))
+        self.assertTrue(self.doctor(inside=two_hosts("tc qdisc add dev eth1 root fq_codel || true"))
+                        .stdout.startswith("well: "))
+
+    def test_other_hosts(self):
+        for variable, value in (("DEFT_RDMA", "replace"), ("DEFT_UCX", "on")):
+            with self.subTest(variable=variable):
+                self.first("peer-settings", "error", f"{variable} is '{value}'",
+                           arguments=("--peer", "10.1.0.2"),
+                           inside=two_hosts(listening(f"env {variable}={value}", variable)))
+
+    @needs_mounts
+    def test_a_file_of_settings_in_the_wrong_place(self):
+        for place in ("/etc/deft.conf", "/etc/deft/deft.conf.rpmsave"):
+            with self.subTest(place=place):
+                self.first("settings-file-unread", "warning", place, inside=two_hosts(
+                    f"mkdir -p upper work\nmount -t tmpfs none {self.folder}\n"
+                    f"mkdir {self.folder}/upper {self.folder}/work\n"
+                    f"mount -t overlay -o lowerdir=/etc,upperdir={self.folder}/upper,"
+                    f"workdir={self.folder}/work none /etc\n"
+                    f"rm -rf /etc/deft\nmkdir /etc/deft\necho DEFT_MODE=off >{place}"))
+
+
+@needs_network
+class Scripts(DoctorTest):
+    def test_python(self):
+        for line, name, mention in (
+                ("os.environ.update(NCCL_SOCKET_IFNAME='lo')", "links-loopback", "lo"),
+                ('os.environ |= {"DEFT_MODE": "off"}', "switched-off", "DEFT_MODE=off"),
+                ("env = dict(os.environ); env.pop('LD_PRELOAD')", "preload-reset", "job.py:2"),
+                ("os.execve('/bin/train', ['train'], {'A': '1'})", "preload-reset", "job.py:2")):
+            with self.subTest(line=line):
+                self.write("job.py", f"import os\n{line}\n")
+                self.first(name, "error", mention, arguments=("--", "python3", "job.py"),
+                           inside=two_hosts())
+
+    def test_a_wrapper(self):
+        self.first("preload-lost", "error", "setpriv --reset-env hands on no LD_PRELOAD",
+                   arguments=("--", "setpriv", "--reset-env", "true"), inside=two_hosts())
