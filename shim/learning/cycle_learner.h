@@ -52,6 +52,7 @@ public:
     // Forgets the recent calls (some were missed); known cycles stay known.
     void restart();
 
+    std::size_t max_length() const { return max_length_; }
     bool stable() const { return current_ != kNone; }
     std::size_t current() const { return current_; }
     // All cycles found so far, each as the keys of one iteration from its beginning.

@@ -2,6 +2,7 @@
 #include "shim/learning/track.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "shim/nccl/sum_mark.h"
@@ -9,7 +10,9 @@
 namespace deft {
 namespace {
 
-constexpr std::size_t kMaxShapes = 1 << 16;
+// Calls look different with each communicator. Of those that no cycle can be made of any more, so
+// many are kept at most: a job may make and drop communicators for as long as it runs.
+constexpr std::size_t kIdleShapes = 4096;
 // Buffers are compared over as many repeats as make a cycle. A lone gradient is the likeliest to be
 // one of many: an allocator may give equal ones the same buffer now and then.
 constexpr std::size_t kCompared = CycleLearner::kRepeats;
@@ -59,7 +62,7 @@ void Track::adopt(std::size_t index) {
     cycle.gradients = 0;
     cycle.whole = false;
     for (const std::uint64_t key : keys) {
-        cycle.shape.push_back(shapes_[key]);
+        cycle.shape.push_back(shapes_[key].record);
         cycle.gradients += carries_gradient(cycle.shape.back()) ? 1 : 0;
     }
     cycle.profile = std::make_unique<CallTimes>(keys.size());
@@ -101,11 +104,10 @@ void Track::feed(const CallRecord& record) {
     }
     const std::uint64_t key = key_of(record);
     if (!learner_.stable()) {
-        if (shapes_.size() >= kMaxShapes) {
-            shapes_.clear();
-            learner_.restart();  // a cycle is made of shapes that are still known
+        if (shapes_.size() >= most_shapes_) {
+            forget_shapes();
         }
-        shapes_.insert_or_assign(key, record);
+        shapes_.insert_or_assign(key, Known{record, calls_});
     }
     const bool sum = carries_gradient(record) && record.function == Function::AllReduce;
     const CycleLearner::Step step = learner_.feed(key, is_small(record), record.buffer,
@@ -113,7 +115,7 @@ void Track::feed(const CallRecord& record) {
     if (step.broken) {
         ++changes_;
         gap_ = true;
-        shapes_.insert_or_assign(key, record);
+        shapes_.insert_or_assign(key, Known{record, calls_});
     }
     number(record, step);
     if (step.cycle == CycleLearner::kNone) {
@@ -134,6 +136,19 @@ void Track::feed(const CallRecord& record) {
     waiting.gap_before = gap_;
     gap_ = false;
     waiting_.push_back(waiting);
+}
+
+// A cycle is made of the latest calls, or is known already.
+void Track::forget_shapes() {
+    std::unordered_set<std::uint64_t> cycles;
+    for (const std::vector<std::uint64_t>& keys : learner_.cycles()) {
+        cycles.insert(keys.begin(), keys.end());
+    }
+    std::erase_if(shapes_, [&](const auto& each) {
+        const auto& [key, known] = each;
+        return calls_ - known.call > learner_.max_length() && cycles.count(key) == 0;
+    });
+    most_shapes_ = std::max(kIdleShapes, 2 * shapes_.size());
 }
 
 // Outside a cycle nobody wants the times; but a taken pair of events has to go back.

@@ -70,6 +70,8 @@ public:
 
     std::uint64_t calls() const { return calls_; }
     std::uint64_t changes() const { return changes_; }
+    // Different calls that are remembered.
+    std::size_t shapes() const { return shapes_.size(); }
 
 private:
     struct Cycle {
@@ -79,8 +81,13 @@ private:
         bool whole = false;  // its buffers have shown it since it came into force
     };
     CycleLearner learner_;
-    std::unordered_map<std::uint64_t, CallRecord> shapes_;  // by key
-    std::vector<Cycle> cycles_;                             // as in the learner
+    struct Known {
+        CallRecord record;
+        std::uint64_t call = 0;  // when it was made last, or broke a cycle
+    };
+    std::unordered_map<std::uint64_t, Known> shapes_;  // by key
+    std::size_t most_shapes_ = 0;
+    std::vector<Cycle> cycles_;  // as in the learner
     std::deque<Waiting> waiting_;
     std::vector<std::uint64_t> buffers_;  // of the latest gradients, a ring
     std::uint64_t gradients_ = 0;
@@ -100,6 +107,7 @@ private:
     void adopt(std::size_t index);
     bool returns_to_buffers(std::size_t gradients) const;
     void forget_times(const CallRecord& record);
+    void forget_shapes();
     void number(const CallRecord& record, const CycleLearner::Step& step);
     void forget_iterations();
     void count(const CycleLearner::Step& step);

@@ -327,5 +327,32 @@ TEST(Track, LostCallsStartTheSequenceAfresh) {
     EXPECT_TRUE(track.stable());
 }
 
+// A job makes a communicator, sums something and drops the communicator, as long as it runs.
+TEST(Track, CommunicatorsThatAreGoneLeaveNothingBehind) {
+    Track track;
+    const auto iteration = [&track] {
+        track.feed(all_reduce(1000));
+        track.feed(all_reduce(2000));
+    };
+    for (int i = 0; i < 10; ++i) {
+        iteration();
+    }
+    ASSERT_EQ(track.cycle_length(), 2U);
+    for (std::uint32_t serial = 2; serial < 30'000; ++serial) {
+        CallRecord metric = all_reduce(3000);
+        metric.comm_serial = serial;
+        track.feed(metric);
+        track.feed(all_reduce(1000));
+        ASSERT_LE(track.shapes(), 5000U);
+    }
+    EXPECT_EQ(track.calls(), 20U + 2U * 29'998U);
+    for (int i = 0; i < 10; ++i) {
+        iteration();
+    }
+    ASSERT_EQ(track.current_shape().size(), 2U) << "the cycle is known still";
+    EXPECT_EQ(track.current_shape()[0].count + track.current_shape()[1].count, 3000U);
+    EXPECT_EQ(track.current_shape()[0].comm_serial, 1U);
+}
+
 }  // namespace
 }  // namespace deft
