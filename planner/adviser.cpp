@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "planner/policies/policy.h"
 #include "planner/solver/closed_forms.h"
@@ -12,7 +13,7 @@ namespace deft::planner {
 namespace {
 
 struct Bounds {
-    double order, striped, links, delay, merge, coverage, measured;
+    double order, striped, links, delay, merge, coverage, transfers, measured;
 };
 
 std::vector<double> transfer_costs(const Profile& profile, const Link& link,
@@ -36,6 +37,7 @@ Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, doub
     b.delay = at.late;
     b.merge = at.merged;
     b.coverage = at.ratio > 0 ? 1 / at.ratio : 0;
+    b.transfers = std::accumulate(costs.begin(), costs.end(), 0.0);
     b.measured = at.as_is;
     return b;
 }
@@ -92,7 +94,9 @@ std::string range(const Estimate& e) {
 // What helps where communication rules: what is given and allowed, with its gain, and else its
 // name.
 std::string beyond_compute(const Advice& advice, bool more_links, bool merges) {
-    return text("communication is %.1f times the compute: ", advice.coverage.middle) +
+    return (advice.compute > 0
+                ? text("communication is %.1f times the compute: ", advice.coverage.middle)
+                : "there is no compute to hide communication under: ") +
            "only more links" + (more_links ? " (" + range(advice.gain_striped) + ")" : "") +
            " or fewer updates" + (merges ? " (" + range(advice.gain_merge) + ")" : "") + " help";
 }
@@ -104,7 +108,7 @@ void judge(Advice& advice, const Fabric& fabric, const Options& options) {
     const bool merges = options.max_merge > 1;
     const bool more_links = fabric.links.size() > 1 || fabric.striped;
     advice.nothing_to_gain = std::max(most, advice.gain_merge.middle) <= 1 + options.noise;
-    if (cr > 1.3) {
+    if (cr > 1.3 || (advice.compute <= 0 && advice.communication > 0)) {
         advice.verdict = beyond_compute(advice, more_links, merges);
     } else if (most <= 1 + options.noise) {
         advice.nothing_to_gain = true;
@@ -233,7 +237,7 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
     const bool timed = profile.iteration.measured();
     advice.measured = timed ? profile.iteration.median : mid.measured;
     advice.compute = profile.compute();
-    advice.communication = mid.coverage * advice.compute;
+    advice.communication = mid.transfers;
     advice.coverage = {fast.coverage, mid.coverage, slow.coverage};
     advice.bound_order = mid.order;
     advice.bound_striped = mid.striped;

@@ -11,8 +11,7 @@ namespace deft::planner {
 
 BenefitBounds benefit_bounds(const Profile& profile) {
     BenefitBounds bounds;
-    bounds.over_overlap =
-        profile.compute() > 0 ? 1 + profile.forward / profile.compute() : bounds.order;
+    bounds.over_overlap = profile.compute() > 0 ? 1 + profile.forward / profile.compute() : 1;
     return bounds;
 }
 
@@ -45,7 +44,8 @@ std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vecto
     constexpr double kOctaves = 8;  // from 1/16 to 16
     const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
     std::vector<BenefitPoint> curve;
-    for (std::size_t k = 0; total > 0 && k < count; ++k) {
+    const bool drawn = total > 0 && profile.compute() > 0;  // else the ratio is always the same
+    for (std::size_t k = 0; drawn && k < count; ++k) {
         const double part = static_cast<double>(k) / static_cast<double>(count - 1);
         const double ratio = std::pow(2, kOctaves * (part - 0.5));
         std::vector<double> scaled = costs;

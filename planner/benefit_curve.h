@@ -37,7 +37,7 @@ BenefitPoint benefit_at(const Profile& profile, const std::vector<double>& costs
                         const Options& options);
 
 // The same with the transfers scaled so that the ratio runs from 1/16 to 16 in `count` steps of
-// equal factors.
+// equal factors. Empty where there is no compute, or nothing to send.
 std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vector<double>& costs,
                                         double speeds, const Options& options,
                                         std::size_t count = 33);

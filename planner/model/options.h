@@ -68,7 +68,8 @@ struct Options {
     bool predict = true;
 
     // DeFT
-    double capacity_factor = 1.0;  // knapsacks this much larger than the windows (tightening loop)
+    // Knapsacks so many times as large as the windows (tightening loop); below 1, what stays free.
+    double capacity_factor = 1.0;
     // Pieces times links looked at while packing windows: how finely the tightening loop searches.
     std::uint64_t effort = 200000;
 

@@ -21,10 +21,12 @@ constexpr const char* kHdr =
     "nccl-tests on two nodes of 8 A100 with four 200 Gb/s HDR ports each: 91 GB/s at 1 to 8 GiB "
     "(NVIDIA/nccl-tests issue 100); on three: 84.8 GB/s on average over 1 to 128 MiB, 96 at most "
     "(issue 119); steps: NCCL's own model (src/graph/tuning.cc)";
+constexpr const char* kNdrPair =
+    "nccl-tests on two nodes of 8 H20 with NVLink SHARP and eight 400 Gb/s NDR ports each, 1 to "
+    "512 MiB (NVIDIA/nccl issue 1244)";
 constexpr const char* kNdrNodes =
-    "nccl-tests on two nodes of 8 GPUs with NVLink SHARP and eight 400 Gb/s NDR ports each, 1 to "
-    "512 MiB (NVIDIA/nccl issue 1244); on 248 nodes of 8 H200: 350 GB/s at 512 MiB (nccl-tests "
-    "issue 283); steps between nodes: nccl-tests issue 232, inside: NCCL's own model "
+    "nccl-tests on 248 nodes of 8 H200: 350 GB/s at 512 MiB (nccl-tests issue 283); 48 GB/s a port "
+    "(issue 290); start-up: two nodes (NVIDIA/nccl issue 1244); steps: NCCL's own model "
     "(src/graph/tuning.cc)";
 constexpr const char* kH200 = "nccl-tests on one node of 8 H200 with NVSwitch (ml-engineering)";
 
@@ -34,6 +36,14 @@ const CostPoint kA100Points[] = {
     {4194304, 101.7e-6},   {8388608, 133.5e-6},      {16777216, 276.6e-6},   {33554432, 424e-6},
     {67108864, 684.6e-6},  {134217728, 1327.6e-6},   {268435456, 2420.6e-6}, {536870912, 4218e-6},
     {1073741824, 8204e-6}, {2147483648.0, 16240e-6},
+};
+
+// From 64 to 128 MiB the time more than doubles: NCCL takes another algorithm there. 2 and 4 MiB
+// took 129.8 and 127.6 us; a curve does not fall.
+const CostPoint kNdrPairPoints[] = {
+    {0x1p20, 121.8e-6},  {0x1p21, 127.6e-6},  {0x1p22, 127.6e-6}, {0x1p23, 146.5e-6},
+    {0x1p24, 203.0e-6},  {0x1p25, 298.5e-6},  {0x1p26, 467.9e-6}, {0x1p27, 1108.0e-6},
+    {0x1p28, 2055.4e-6}, {0x1p29, 3218.6e-6},
 };
 
 // Bus bandwidths turned into times: bytes * 2(n-1)/n / busbw with n = 8.
@@ -72,9 +82,10 @@ const std::vector<LinkPreset>& link_presets() {
         {"a100-4x200Gb-IB", 16, 24, 8, kMiB, 8 * kGiB,
          "nodes of 8 A100 with NVLink: 94 GB/s bus rate, 2 and 3 nodes (nccl-tests issues 100, "
          "119)"},
-        {"h100-8x400Gb-IB", 16, 1984, 8, kMiB, 512 * kMiB,
-         "nodes of 8 H100 with NVLink: 350 GB/s bus rate, 2 and 248 nodes (nccl issue 1244, "
-         "nccl-tests issue 283)"},
+        {"h100-8x400Gb-IB", 16, 1984, 8, 512 * kMiB, 512 * kMiB,
+         "nodes of 8 H20 to H200 with NVLink: curve of 2 nodes, 1 to 512 MiB (nccl issue 1244); of "
+         "more 350 GB/s bus rate: 248 nodes, 512 MiB (nccl-tests issue 283)",
+         true},
         {"nvlink-a100", 8, 8, 8, 32 * kKiB, 2 * kGiB,
          "8 A100: measured curve, 32 KiB to 2 GiB, 134 GB/s at the end"},
         {"nvlink-h200", 8, 8, 8, kMiB, 16 * kGiB, "8 H200: measured curve, 1 MiB to 16 GiB"},
@@ -149,9 +160,12 @@ Link measured_link(const std::string& label, std::uint32_t ranks, std::uint32_t 
         link.source = kHdr;
         return link;
     }
+    if (name == "h100-8x400Gb-IB" && ranks == 2 * per_node) {
+        return curve(label, kNdrPairPoints, kNdrPair);
+    }
     if (name == "h100-8x400Gb-IB") {
-        // Two nodes take 115 us for what moves next to nothing of a rate: 65 us less two steps.
-        Link link = nccl_link(label, ranks, per_node, 4e-6, 25e-6, 350e9, 65e-6);
+        // Two nodes take 115 us for what moves next to nothing of a rate: 87 us less two steps.
+        Link link = nccl_link(label, ranks, per_node, 4e-6, 14e-6, 384e9, 87e-6);
         link.source = kNdrNodes;
         return link;
     }
@@ -173,10 +187,14 @@ Link preset_link(std::string_view name, std::uint32_t ranks) {
         link.most_bytes = curve ? link.cost.points.back().bytes : preset.most_bytes;
         // A preset of nodes with a curve of their own was measured on one node too, with all of it.
         const bool node = curve && ranks == preset.per_node;
-        if (!node && (ranks < preset.least_ranks || ranks > preset.most_ranks)) {
+        const bool between = ranks > preset.least_ranks && ranks < preset.most_ranks;
+        const bool measured = ranks == preset.least_ranks || ranks == preset.most_ranks ||
+                              (between && !preset.only_ends);
+        if (!node && !measured) {
             const std::string from = std::to_string(preset.least_ranks);
             const std::string to = std::to_string(preset.most_ranks);
-            link.beyond = "measured with " + (from == to ? from : from + " to " + to) +
+            const char* const joined = preset.only_ends ? " and " : " to ";
+            link.beyond = "measured with " + (from == to ? from : from + joined + to) +
                           " ranks, used for " + std::to_string(ranks);
         }
         return link;

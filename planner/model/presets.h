@@ -17,6 +17,7 @@ struct LinkPreset {
     std::uint32_t per_node;                 // ranks of a node
     double least_bytes, most_bytes;         // and messages of such sizes; 0, 0: nobody says
     const char* summary;                    // what was measured, and where
+    bool only_ends = false;                 // with no number of ranks between those two
 };
 
 const std::vector<LinkPreset>& link_presets();

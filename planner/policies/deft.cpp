@@ -109,7 +109,8 @@ private:
 };
 
 void Queues::cut() {
-    const double window = std::min(profile_.forward, profile_.backward);
+    const double window =
+        std::min(1.0, options_.capacity_factor) * std::min(profile_.forward, profile_.backward);
     for (std::uint32_t i = 0; i < profile_.size(); ++i) {
         const std::uint64_t bytes = profile_.buckets[i].bytes;
         const double cost = fabric_.links[0].seconds(static_cast<double>(bytes));

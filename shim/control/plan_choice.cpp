@@ -29,6 +29,9 @@ constexpr double kClearly = 0.95;
 constexpr double kFiner = 0.005;
 // Of what may be fresh: measured times vary.
 constexpr double kSlack = 0.1;
+// Of the windows that DeFT's queues fill, for the same reason: where links and compute are both
+// busy all the time, each waits for whatever is late in the other.
+constexpr double kQueueSlack = 0.05;
 // What a lane took while the job's transfers went on, those of two communicators and of other new
 // lanes, against what it takes alone, at least.
 constexpr double kBeside = 0.25;
@@ -196,6 +199,7 @@ Plan queues(const Profile& profile, const Fabric& fabric, Options options,
     options.max_delay = settings.forced_delay;
     options.max_merge = settings.forced_merge;
     options.objective = planner::Objective::IterationTime;
+    options.capacity_factor = 1 - kQueueSlack;
     return planner::make_plan("deft", profile, fabric, options);
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of one gradient call: take the gradient in, launch transfers, deliver sums.
+#include <algorithm>
+#include <span>
+
 #include "planner/convergence.h"
 #include "shim/executor/counters.h"
 #include "shim/executor/lane_times.h"
@@ -15,6 +18,14 @@ cuda::DevicePointer device_pointer(const void* pointer, std::uint64_t offset) {
 
 void* host_pointer(cuda::DevicePointer pointer) {
     return reinterpret_cast<void*>(pointer);
+}
+
+// Of the rest of a call's pieces the first is the last on its lane that the caller's buffer gets.
+bool ends_direct(std::span<const Launch> rest) {
+    const Launch& step = rest.front();
+    return step.to_caller && std::none_of(rest.begin() + 1, rest.end(), [&](const Launch& other) {
+               return other.to_caller && other.lane == step.lane;
+           });
 }
 
 }  // namespace
@@ -72,7 +83,15 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
     }
     for (std::uint32_t i = action.launch; i < action.launch_end && result == DEFT_NCCL_SUCCESS;
          ++i) {
-        result = launch(script_.launches[i], call, direct);
+        const Launch& step = script_.launches[i];
+        result = launch(step, call, direct);
+        // Before what the call sends late on this lane: its stream does not wait for that.
+        if (result == DEFT_NCCL_SUCCESS && ends_direct({&step, action.launch_end - i}) &&
+            driver_.driver->EventRecord(shadow_->passed(step.lane), lanes_[step.lane]->stream()) !=
+                cuda::kSuccess) {
+            refused("event on a lane");
+            progress_.untold = true;
+        }
     }
     if (times_ != nullptr) {
         times_->end(streams_);
@@ -80,17 +99,11 @@ int Executor::launch(const Action& action, const Call& call, cuda::Stream stream
     if (progress_.untold && result == DEFT_NCCL_SUCCESS) {
         result = kForward;
     }
-    for (std::uint32_t l = 0; l < script_.lanes; ++l) {
-        if (((direct >> l) & 1) == 0) {
-            continue;
-        }
-        const bool recorded =
-            driver_.driver->EventRecord(shadow_->passed(l), lanes_[l]->stream()) == cuda::kSuccess;
-        if (result != DEFT_NCCL_SUCCESS) {
+    for (std::uint32_t l = 0; l < script_.lanes && result != DEFT_NCCL_SUCCESS; ++l) {
+        if (((direct >> l) & 1) != 0) {
             // Nothing is delivered any more; but some lanes may be at the caller's buffer.
+            driver_.driver->EventRecord(shadow_->passed(l), lanes_[l]->stream());
             driver_.StreamWaitEvent(stream, shadow_->passed(l), 0);
-        } else if (!recorded) {
-            result = refused("event");
         }
     }
     return result;

@@ -153,6 +153,9 @@ std::string benefit_table(const BenefitPicture& picture) {
         "  bounds over no overlap: {:.2f}x for three resources, {:.2f}x for compute and one link; "
         "ordering over overlap: {:.2f}x\n",
         picture.bounds.three_resources, picture.bounds.order, picture.bounds.over_overlap);
+    if (picture.curve.empty()) {
+        return text + "  there is no curve: it needs compute, and something to send\n";
+    }
     text += fmt::format("  {:>8}", "ratio");
     for (const Line& line : kLines) {
         text += fmt::format(" {:>22}", line.name);

@@ -36,13 +36,12 @@ class Record(unittest.TestCase):
 class Policies(Record):
     CELLS = [{"model": "vgg19", "coverage": 1.0, "policy": "plain"}]
 
-    def refused(self, *arguments, machine=None, cells=None):
+    def refused(self, *arguments, machine=None, cells=None, other=None):
         """What is said about cells to be put beside those of a run with the default settings; ""
         if they may be."""
         fresh = policies.parse(["--json", os.path.join(os.path.dirname(self.path), "none.json")])
-        self.write({"machine": machine or policies.machine.describe(), "links": fresh.links,
-                    "compute_ms": fresh.compute, "iterations": fresh.iterations,
-                    "window": fresh.window, "cells": self.CELLS if cells is None else cells})
+        self.write({"machine": machine or policies.machine.describe(), **policies.shared(fresh),
+                    "cells": self.CELLS if cells is None else cells, **(other or {})})
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             try:
@@ -63,6 +62,9 @@ class Policies(Record):
                 self.assertIn(mention, self.refused(*arguments))
                 self.assertEqual(self.refused(*arguments, cells=[]), "",
                                  "there is nothing to put them beside")
+
+    def test_cells_of_links_with_longer_bursts_are_not_put_beside_them(self):
+        self.assertIn("burst_ms None, not 1.0", self.refused(other={"burst_ms": None}))
 
     def test_cells_of_another_machine_are_not_put_beside_them(self):
         other = {**policies.machine.describe(), "cpu": "another one"}

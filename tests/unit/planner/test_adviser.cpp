@@ -40,6 +40,22 @@ TEST(Adviser, MoreLinksWhereCommunicationDominates) {
     EXPECT_GT(advice.gain_merge.middle, advice.gain_delay.middle);
 }
 
+// Where no compute was measured, or none is to come, nothing is divided by it.
+TEST(Adviser, WithoutCompute) {
+    Profile profile = testing::profile_of(testing::gpt2_shape());
+    profile.forward = profile.backward = 0;
+    for (Bucket& bucket : profile.buckets) {
+        bucket.ready = bucket.forward = 0;
+    }
+    const Fabric fabric = testing::fabric_of(2, {1});
+    const Advice advice = advise(profile, fabric, {});
+    EXPECT_NEAR(advice.communication, 2, 1e-9);
+    EXPECT_NE(advice.verdict.find("no compute"), std::string::npos) << advice.verdict;
+    const Benefit benefit = benefit_of(profile, fabric, {});
+    EXPECT_TRUE(benefit.curve.empty());
+    EXPECT_EQ(benefit.bounds.over_overlap, advice.order_cap);
+}
+
 // Far beyond compute nothing is hidden under it, and nothing is promised that the caps forbid.
 TEST(Adviser, PromisesOnlyWhatTheCapsAllow) {
     const Profile profile = testing::profile_of(testing::gpt2_shape());

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicted delivery and covap's error feedback, bit by bit against the formulas.
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <tuple>
 
 #include "planner/convergence.h"
@@ -218,6 +221,60 @@ TEST(MixedAges, OnlyTheTailIsPredicted) {
                             : 1.5F * sum(t - 1, b, i) - 0.5F * sum(t - 2, b, i);
         },
         4);
+}
+
+// What is late of a bucket goes behind what is fresh of it, in one call and on one lane. The call's
+// stream waits for the fresh part alone: the late one has until the next iteration.
+constexpr std::uint64_t kHeldCount = 19905;  // elements
+std::atomic<bool> let_go{false};
+std::atomic<int> gave_up{0};
+
+void hold(void*) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!let_go && std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    gave_up += let_go ? 0 : 1;
+}
+
+int all_reduce_held(const void* from, void* to, std::size_t count, int type, int op,
+                    deft_nccl_comm_t comm, deft_cuda_stream_t stream) {
+    if (count == kHeldCount) {
+        EXPECT_EQ(cuLaunchHostFunc(reinterpret_cast<CUstream>(stream), hold, nullptr),
+                  CUDA_SUCCESS);
+    }
+    return ncclAllReduce(from, to, count, static_cast<ncclDataType_t>(type),
+                         static_cast<ncclRedOp_t>(op), reinterpret_cast<ncclComm_t>(comm),
+                         reinterpret_cast<cudaStream_t>(stream));
+}
+
+TEST(MixedAges, ACallWaitsForWhatIsFreshAlone) {
+    const auto shapes = shapes_of(kCounts);
+    std::string problem;
+    const Script script = compile(tail_plan(shapes, shapes[1].bytes() - 4 * kHeldCount), shapes,
+                                  CompileOptions{}, problem);
+    ASSERT_EQ(problem, "");
+    Nccl nccl = soft_nccl();
+    nccl.AllReduce = as<decltype(nccl.AllReduce)>(&all_reduce_held);
+    const Ids ids(1);
+    let_go = false;
+    gave_up = 0;
+    softdev::test::run_ranks(2, [&](Rank& self) {
+        Lanes lanes(self, ids);
+        std::string why;
+        auto executor = Executor::create(*cuda::Execution::get(), nccl, self.rank, lanes.pointers,
+                                         script, {}, why);
+        ASSERT_NE(executor, nullptr) << why;
+        Device<std::byte> buffer(local_gradient(shapes[1], self.rank, 0, 1));
+        for (std::uint32_t b = 0; b < shapes.size(); ++b) {
+            ASSERT_EQ(hooked_all_reduce(*executor, self, self.stream, buffer.get(), buffer.get(),
+                                        shapes[b]),
+                      ncclSuccess);
+        }
+        self.sync();
+        EXPECT_EQ(gave_up, 0) << "the call waited for what is late";
+        let_go = true;
+    });
 }
 
 // Two updates in three iterations, an iteration late: of one gradient, and of two.
