@@ -16,6 +16,7 @@ _WATCHED = {
     "torch.utils": ("swapped",),
     "torch._tensor": ("exports",),
     "torch.utils.dlpack": ("exports",),
+    "torch.nn.parameter": ("layer_hooks",),
     "torch.nn.modules.module": ("layer_hooks",),
     "torch.optim.optimizer": ("optimizers", "layer_hooks"),
     "torch.nn.utils.clip_grad": ("clipping",),

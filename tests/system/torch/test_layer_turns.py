@@ -19,6 +19,9 @@ SAID = {
     "transforms": None,
     "adapts": None,
     "applies": None,
+    "resets": None,
+    "forgets": None,
+    "new_param": None,
 }
 
 
