@@ -55,5 +55,10 @@ class LayerTurns(LayerJobs):
         _, log = self.compare(["converts_by_hand"], mode="deft")
         self.assertIn(SAID["converts"], log)
 
+    def test_what_is_compiled_reads_gradients(self):
+        for kind in ("step_compiled", "clip_compiled"):
+            _, log = self.compare([kind], mode="deft")
+            self.assertIn("a gradient is read between backward and step", log)
+
 
 support.main(__name__)
