@@ -16,6 +16,7 @@ _WATCHED = {
     "torch.utils": ("swapped",),
     "torch._tensor": ("exports",),
     "torch.utils.dlpack": ("exports",),
+    "torch.nn.parameter": ("layer_hooks",),
     "torch.nn.modules.module": ("layer_hooks",),
     "torch.optim.optimizer": ("optimizers", "layer_hooks"),
     "torch.nn.utils.clip_grad": ("clipping",),
@@ -23,6 +24,7 @@ _WATCHED = {
     "torch.cuda.amp.grad_scaler": ("scaling",),  # in PyTorch 2 a subclass of the next
     "torch.amp.grad_scaler": ("scaling",),
     "torch.cuda.graphs": ("layer_hooks",),
+    "torch._dynamo.decorators": ("reads",),
     "torch._dynamo.eval_frame": ("layer_hooks",),
     "torch.nn.parallel.distributed": ("buckets",),
     "torch.distributed.distributed_c10d": ("collectives", "layer_hooks"),

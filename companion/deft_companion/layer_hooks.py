@@ -77,6 +77,18 @@ def _hear_functions(owner):
     owner.apply = classmethod(heard)
 
 
+def _hear_copies(owner):
+    """nn.Parameter(...), which asks the class of what it is given itself."""
+    make = owner.__new__
+
+    @functools.wraps(make)
+    def heard(cls, *arguments, **named):
+        if layers.under_way and not layers.finishing:
+            _use_if_pending((list(arguments), named))
+        return make(cls, *arguments, **named)
+    owner.__new__ = staticmethod(heard)
+
+
 def _clears(function):
     takes = inspect.signature(function)
 
@@ -98,9 +110,13 @@ def _stops(owner, name, why):
     setattr(owner, name, heard)
 
 
-def _state_of(optimizer):
+def _settle_for(optimizer):
     if layers.under_way and layers.concern(optimizer):
         layers.settle(where)
+
+
+def _state_of(optimizer):
+    _settle_for(optimizer)
     try:
         return vars(optimizer)["state"]
     except KeyError:
@@ -108,10 +124,12 @@ def _state_of(optimizer):
 
 
 def _set_state(optimizer, state):
+    _settle_for(optimizer)   # its steps are made with the one before
     vars(optimizer)["state"] = state
 
 
 def _delete_state(optimizer):
+    _settle_for(optimizer)
     del vars(optimizer)["state"]
 
 
@@ -126,6 +144,8 @@ def watch(module):
         owner.state = property(_state_of, _set_state, _delete_state)
     elif module.__name__ == "torch.nn.modules.module":
         _wrap(module.Module, "zero_grad", _clears(module.Module.zero_grad))
+    elif module.__name__ == "torch.nn.parameter":
+        _hear_copies(module.Parameter)
     elif module.__name__ == "torch.autograd.function":
         _hear_functions(module.Function)
     elif module.__name__ == "torch._functorch.eager_transforms":

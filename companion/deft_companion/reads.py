@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-from .library import guarded, where
+from .library import guarded, library, where
 from .modes import Mode, address, addresses_in
 
 # Operators that hand a tensor on and look at nothing in it.
@@ -46,6 +46,8 @@ class Watch:
         self._modules = ()      # whose `.grad` is watched now
         self._property = None
         self._plain = self._watching = None   # the functions of the attribute
+        self._disable = None    # hides a function from PyTorch's compiler; null: none is loaded
+        self._hidden = None     # the functions that were
 
     def begin(self, modules):
         if modules:
@@ -53,6 +55,19 @@ class Watch:
                 self._install()
             self._modules = tuple(modules)
             self._property.__init__(*self._watching)
+
+    def compilers_come(self, disable):
+        """PyTorch's would take the functions of the attribute into what it compiles, where they
+        fail. What is disabled it calls instead."""
+        self._disable = disable
+        if self._property is not None:
+            self._hide()
+            if self._modules:
+                self._property.__init__(*self._watching)
+
+    def _hide(self):
+        self._hidden = self._watching
+        self._watching = [self._disable(function) for function in self._watching]
 
     def end(self, modules=None):
         """Of these; null: of all."""
@@ -82,6 +97,8 @@ class Watch:
         self._watching = get, change, remove
         self._property = property(*self._plain)
         torch.nn.Parameter.grad = self._property
+        if self._disable is not None:
+            self._hide()
 
     @guarded
     def _note(self, parameter):
@@ -109,6 +126,9 @@ class Reads:
 
     def watch(self, modules):
         self._watch.begin(modules)
+
+    def compilers_come(self, disable):
+        self._watch.compilers_come(disable)
 
     def look(self, modules):
         """Begins to see the operators."""
@@ -237,5 +257,13 @@ def _sums(module, name, short, arguments, named):
 
 
 reads = Reads()
+
+
+def watch(module):
+    """torch._dynamo.decorators."""
+    if library().proof:
+        reads.compilers_come(module.disable)
+
+
 # A worker that is forked meanwhile, to load data, is not of the job's course.
 os.register_at_fork(after_in_child=reads.drop)

@@ -9,24 +9,15 @@ import threading
 import time
 from unittest import mock
 
+import layer_changes
 import layer_kinds as kinds
 import torch
 import torch.distributed as dist
+from layer_changes import TURN, turns
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.dlpack import from_dlpack
-
-TURN = 40
-
-
-def turns(act):
-    def iterate(job, iteration):
-        job.plain(iteration)
-        if iteration == TURN:
-            act(job)
-    return iterate
-
 
 # What is around them.
 
@@ -357,6 +348,7 @@ KINDS = {
     "adapts": kinds.job(make_model=Adapts),
     "applies": kinds.job(make_model=Applies),
     "forks_inside": kinds.job(iterate=counts, prepare=fork_inside),
+    **layer_changes.KINDS,
 }
 if not hasattr(DistributedDataParallel, "_update_process_group"):
     del KINDS["leaves"]

@@ -19,6 +19,9 @@ SAID = {
     "transforms": None,
     "adapts": None,
     "applies": None,
+    "resets": None,
+    "forgets": None,
+    "new_param": None,
     "beside": "several threads are in backward at once",   # nothing waits any more: the last
 }
 
@@ -52,6 +55,11 @@ class LayerTurns(LayerJobs):
     def test_parameters_are_swapped_where_the_job_sums_by_itself(self):
         _, log = self.compare(["converts_by_hand"], mode="deft")
         self.assertIn(SAID["converts"], log)
+
+    def test_what_is_compiled_reads_gradients(self):
+        for kind in ("step_compiled", "clip_compiled"):
+            _, log = self.compare([kind], mode="deft")
+            self.assertIn("a gradient is read between backward and step", log)
 
 
 support.main(__name__)
