@@ -62,7 +62,8 @@ Nanos establish(TcpPair& pair, Nanos& clock) {
     while (pair.sender == nullptr || pair.receiver == nullptr) {
         clock += 1100 * kMicrosecond;
         if (pair.sender == nullptr &&
-            connect(pair.device, pair.options, pair.handle, clock, pair.sender) != 0) {
+            connect(
+                pair.device, [&] { return pair.options; }, pair.handle, clock, pair.sender) != 0) {
             return -1;
         }
         if (pair.receiver == nullptr) {
@@ -202,7 +203,9 @@ TEST(Overflow, AQuestionNeedsTheSecret) {
     Nanos clock = begin;
     while (clock - begin < 5 * kSecond) {
         clock += 50 * kMillisecond;
-        ASSERT_EQ(connect(pair.device, pair.options, pair.handle, clock, pair.sender), 0);
+        ASSERT_EQ(connect(
+                      pair.device, [&] { return pair.options; }, pair.handle, clock, pair.sender),
+                  0);
         EXPECT_EQ(pair.listener->accept(clock), nullptr);
         EXPECT_EQ(pair.sender, nullptr);
     }
@@ -220,7 +223,10 @@ TEST(LateAccept, ConnectWaitsForAPeerWhoseHostAnswers) {
         Nanos clock = begin;
         while (clock - begin < 100 * kSecond) {
             clock += 20 * kMillisecond;
-            ASSERT_EQ(connect(pair.device, pair.options, pair.handle, clock, pair.sender), 0)
+            ASSERT_EQ(
+                connect(
+                    pair.device, [&] { return pair.options; }, pair.handle, clock, pair.sender),
+                0)
                 << (clock - begin) / kMillisecond << " ms, " << links << " links";
             ASSERT_EQ(pair.sender, nullptr);
         }
@@ -239,7 +245,8 @@ TEST(LateAccept, ConnectEndsWhereTheListenerIsGone) {
     const Nanos begin = steady_now();
     Nanos clock = begin;
     while (clock - begin < 60 * kSecond &&
-           connect(pair.device, pair.options, pair.handle, clock, pair.sender) == 0) {
+           connect(
+               pair.device, [&] { return pair.options; }, pair.handle, clock, pair.sender) == 0) {
         clock += 20 * kMillisecond;
     }
     EXPECT_GT(clock - begin, 4 * kSecond);
