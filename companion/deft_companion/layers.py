@@ -226,7 +226,8 @@ class AllLayers:
             return False
         with self._lock:
             mine = [one for one in self.sums if one.layers.module.owner() is optimizer]
-            step = self._note(optimizer, make, mine) if mine and not (arguments or named) else None
+            asks = any(value is not None for value in (*arguments, *named.values()))
+            step = self._note(optimizer, make, mine) if mine and not asks else None
             if step is None:
                 if mine:
                     self.settle()

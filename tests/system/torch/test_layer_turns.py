@@ -22,6 +22,9 @@ SAID = {
     "resets": None,
     "forgets": None,
     "new_param": None,
+    "step_none": None,
+    "step_hook": "the job has a hook on its optimizer's steps",
+    "step_hook_of_all": "the job has a hook on its optimizer's steps",
     "beside": "several threads are in backward at once",   # nothing waits any more: the last
 }
 
