@@ -176,8 +176,12 @@ class AllLayers:
             self.sums, self._coming = self.sums + self._coming, []
         if not self.sums:
             return
-        if any(one.failed for one in self.sums) or self.stopped or not self._hold():
-            self.settle()
+        held = False
+        try:
+            held = not (any(one.failed for one in self.sums) or self.stopped) and self._hold()
+        finally:   # a signal's handler may raise
+            if not held:
+                self.settle()
 
     @guarded
     def _hold(self):
