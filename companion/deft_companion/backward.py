@@ -40,10 +40,10 @@ def watch(module):
             layers.backward_begins()
         before, failed = proofs.enter_backward(), True
         depth.of = own + 1
-        if outermost and before:
-            _overlaps()
-        begins(before == 0, arguments, named)
-        try:
+        try:   # what a signal's handler raises in these is the job's
+            if outermost and before:
+                _overlaps()
+            begins(before == 0, arguments, named)
             result = run(*arguments, **named)
             failed = False
             return result

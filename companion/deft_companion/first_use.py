@@ -3,7 +3,7 @@
 
 import sys
 
-from .library import where
+from .library import guarded, where
 from .modes import Mode, address, addresses_in
 from .pending import classes
 from .proofs import looked_at
@@ -46,24 +46,29 @@ class FirstUse:
         self._aliases.end()
 
     def _begins(self, module, _inputs):
-        """Any module, before it runs forward."""
-        if self.forward is None:
-            if self._is_foreseen(module):
-                self.forward = module
-                self._note_streams()
-            elif not self._contains(module) and _has_pending(module):
-                self._layers.settle(where)
-        elif not sys.modules["torch"].is_grad_enabled() and _has_pending(module):
-            # PyTorch chooses other operators there for tensors that are not of its own classes.
+        """Any module, before it runs forward. What fails here is a sum's or the optimizer's."""
+        if not self._may_go_on(module):
             self._layers.settle(where)
-        kind = classes().parameter
-        used = [one for one in module._parameters.values() if type(one) is kind]
+        used = _used_by(module)
         if used:
             self._layers.are_used(used)
         else:
             self._layers.await_others()
         if self.forward is not None and self._of_steps is not None:
             self._follow()
+
+    @guarded
+    def _may_go_on(self, module):
+        """Nothing but its own parameters need be there. What a module of the job's says of itself
+        may fail."""
+        if self.forward is not None:
+            # PyTorch chooses other operators there for tensors that are not of its own classes.
+            return sys.modules["torch"].is_grad_enabled() or not _has_pending(module)
+        if self._is_foreseen(module):
+            self.forward = module
+            self._note_streams()
+            return True
+        return self._contains(module) or not _has_pending(module)
 
     def _ends(self, module, _inputs, _outputs):
         if module is self.forward:
@@ -81,10 +86,14 @@ class FirstUse:
         now = stream_of(self._device)
         if now != self._begun:
             self._begun = None
-            for module in self._modules:
-                module.refuse(f"its forward pass runs on several streams{where()}")
             if now != self._of_steps:
                 now.wait_stream(self._of_steps)
+            self._refuse_streams()
+
+    @guarded
+    def _refuse_streams(self):
+        for module in self._modules:
+            module.refuse(f"its forward pass runs on several streams{where()}")
 
     def _is_foreseen(self, module):
         return (_trains(module) and
@@ -99,6 +108,12 @@ class FirstUse:
 
 def _trains(module):
     return module.training and sys.modules["torch"].is_grad_enabled()
+
+
+@guarded
+def _used_by(module):
+    kind = classes().parameter
+    return [one for one in module._parameters.values() if type(one) is kind]
 
 
 def _has_pending(module):
@@ -136,13 +151,17 @@ class Aliases:
         self._mode.pop()
 
     def _sees(self, function, arguments, named):
-        if not self._memory or allowed.depth:
-            return
+        if (self._memory and not allowed.depth and
+            self._are_used_by(function, arguments, named) is not False):
+            self._layers.settle(where)
+
+    @guarded
+    def _are_used_by(self, function, arguments, named):
+        """By an operator, and that is told. None: it is not known, as that has failed."""
         used = {one.layers for at in addresses_in((arguments, named))
                 for one in self._memory.get(at, ()) if one in self._layers.sums}
         for layers in used:
             name = str(getattr(function, "_schema", function)).split("(")[0]
             layers.module.refuse("the memory of a parameter, of a gradient or of the optimizer is "
                                  f"used by {name} of another tensor{where()}")
-        if used:
-            self._layers.settle(where)
+        return bool(used)

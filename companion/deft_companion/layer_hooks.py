@@ -17,7 +17,8 @@ _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_al
                 "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "_all_gather_base",
                 "_reduce_scatter_base")
 _OF_OPTIMIZERS = ("add_param_group", "load_state_dict", "state_dict", "__getstate__",
-                  "__setstate__")
+                  "__setstate__", "register_step_pre_hook", "register_step_post_hook")
+_OF_ALL_OPTIMIZERS = ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")
 
 
 def _wrap(owner, name, act):
@@ -141,6 +142,8 @@ def watch(module):
         _wrap(owner, "zero_grad", _clears(owner.zero_grad))
         for name in _OF_OPTIMIZERS:
             _wrap(owner, name, _settle)
+        for name in _OF_ALL_OPTIMIZERS:
+            _wrap(module, name, _settle)
         owner.state = property(_state_of, _set_state, _delete_state)
     elif module.__name__ == "torch.nn.modules.module":
         _wrap(module.Module, "zero_grad", _clears(module.Module.zero_grad))

@@ -176,8 +176,12 @@ class AllLayers:
             self.sums, self._coming = self.sums + self._coming, []
         if not self.sums:
             return
-        if any(one.failed for one in self.sums) or self.stopped or not self._hold():
-            self.settle()
+        held = False
+        try:
+            held = not (any(one.failed for one in self.sums) or self.stopped) and self._hold()
+        finally:   # a signal's handler may raise
+            if not held:
+                self.settle()
 
     @guarded
     def _hold(self):
@@ -226,7 +230,8 @@ class AllLayers:
             return False
         with self._lock:
             mine = [one for one in self.sums if one.layers.module.owner() is optimizer]
-            step = self._note(optimizer, make, mine) if mine and not (arguments or named) else None
+            asks = any(value is not None for value in (*arguments, *named.values()))
+            step = self._note(optimizer, make, mine) if mine and not asks else None
             if step is None:
                 if mine:
                     self.settle()

@@ -4,6 +4,7 @@ an error: it never reaches the job."""
 
 import ctypes
 import functools
+import inspect
 import os
 import sys
 
@@ -128,8 +129,27 @@ def guarded(function):
                                      f"{function.__name__}: {error}")
             except Exception:
                 pass
+            if _is_of_a_signal(error):
+                raise
             return None
     return harmless
+
+
+def _is_of_a_signal(error):
+    """A handler of the job's has raised it, so it is the job's (a time limit, a scheduler's word).
+    It is known by its arguments: the frame that it has interrupted is among them."""
+    traceback, interrupted = error.__traceback__, None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if interrupted is not None and any(value is interrupted for value in _arguments(frame)):
+            return True
+        traceback, interrupted = traceback.tb_next, frame
+    return False
+
+
+def _arguments(frame):
+    names, others, _, values = inspect.getargvalues(frame)
+    return (*(values.get(name) for name in names), *values.get(others, ()))
 
 
 def compiling():

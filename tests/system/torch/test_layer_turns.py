@@ -22,6 +22,9 @@ SAID = {
     "resets": None,
     "forgets": None,
     "new_param": None,
+    "step_none": None,
+    "step_hook": "the job has a hook on its optimizer's steps",
+    "step_hook_of_all": "the job has a hook on its optimizer's steps",
     "beside": "several threads are in backward at once",   # nothing waits any more: the last
 }
 
@@ -55,6 +58,14 @@ class LayerTurns(LayerJobs):
     def test_parameters_are_swapped_where_the_job_sums_by_itself(self):
         _, log = self.compare(["converts_by_hand"], mode="deft")
         self.assertIn(SAID["converts"], log)
+
+    def test_a_module_of_the_job_that_fails_when_it_is_asked(self):
+        """The companion ends then, and not the job."""
+        plain, _ = self.results(2, ["shy"])
+        results, job = self.under("exact", 2, ["shy"], DEFT_LAYERWISE="auto")
+        self.assertEqual(results["shy"]["digest"], plain["shy"]["digest"])
+        self.assertGreater(results["shy"]["forwards"], 4)
+        self.assertRegex(job.outputs(), "stands down.*RuntimeError.*: a test's")
 
     def test_what_is_compiled_reads_gradients(self):
         for kind in ("step_compiled", "clip_compiled"):

@@ -4,8 +4,10 @@
 releases."""
 
 import contextlib
+import functools
 import io
 import pathlib
+import signal
 import sys
 import types
 import unittest
@@ -89,6 +91,64 @@ class Compiling(unittest.TestCase):
                 ("1.13", types.SimpleNamespace(_utils=without), False)):
             with self.subTest(release), mock.patch.dict(sys.modules, torch=torch):
                 self.assertIs(library.compiling(), compiling)
+
+
+class Late(Exception):
+    pass
+
+
+class Guarded(unittest.TestCase):
+    """What fails in the companion stays there, and what the job raises in it does not."""
+
+    def setUp(self):
+        self.stands_down = mock.Mock()
+        patch = mock.patch.object(library, "library",
+                                  lambda: types.SimpleNamespace(stand_down=self.stands_down))
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def raise_by(self, handler):
+        """In a guarded function, as a signal's handler."""
+        before = signal.signal(signal.SIGUSR1, handler)
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+
+        @library.guarded
+        def works():
+            signal.raise_signal(signal.SIGUSR1)
+            return 7
+        return works
+
+    def test_what_fails_in_it_stays_there(self):
+        def of_the_job():
+            raise Late
+
+        @library.guarded
+        def fails(*_):
+            of_the_job()
+        self.assertIsNone(fails())
+        self.stands_down.assert_called_once()
+        frame = sys._getframe()
+        self.assertIsNone(fails(frame), "the frame that calls it is not interrupted")
+
+    def test_what_a_handler_of_a_signal_raises_is_the_jobs(self):
+        def deep():
+            raise Late
+
+        def handler(_number, _frame):
+            deep()
+
+        def sets_back(*arguments):
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            raise Late
+
+        class Limit:
+            def end(self, number, frame):
+                raise Late
+        for one in (handler, sets_back, Limit().end, functools.partial(handler)):
+            with self.subTest(one):
+                self.assertRaises(Late, self.raise_by(one))
+                self.stands_down.assert_called()
+        self.assertEqual(self.raise_by(lambda *_: None)(), 7)
 
 
 if __name__ == "__main__":
