@@ -32,6 +32,8 @@ constexpr double kSlack = 0.1;
 // Of the windows that DeFT's queues fill, for the same reason: where links and compute are both
 // busy all the time, each waits for whatever is late in the other.
 constexpr double kQueueSlack = 0.05;
+// Where pieces are so large that this would cost more of the updates, the windows are filled.
+constexpr double kFewerUpdates = 0.1;
 // What a lane took while the job's transfers went on, those of two communicators and of other new
 // lanes, against what it takes alone, at least.
 constexpr double kBeside = 0.25;
@@ -199,8 +201,11 @@ Plan queues(const Profile& profile, const Fabric& fabric, Options options,
     options.max_delay = settings.forced_delay;
     options.max_merge = settings.forced_merge;
     options.objective = planner::Objective::IterationTime;
+    Plan filled = planner::make_plan("deft", profile, fabric, options);
     options.capacity_factor = 1 - kQueueSlack;
-    return planner::make_plan("deft", profile, fabric, options);
+    Plan slack = planner::make_plan("deft", profile, fabric, options);
+    const double least = (1 - kFewerUpdates) * filled.predicted.updates;
+    return slack.predicted.updates < least ? filled : slack;
 }
 
 Plan covap(const Profile& profile, const Fabric& fabric, const Options& options) {
