@@ -56,6 +56,11 @@ void for_each_resource(ucp_context_h context, Each&& each) {
     std::free(text);
 }
 
+void say_no_network(const char* net_devices, char* problem, std::size_t room) {
+    say(problem, room, "UCX finds no network device",
+        *net_devices == '\0' ? "none that its own settings allow" : "none of this name");
+}
+
 }  // namespace
 
 void say(char* problem, std::size_t room, const char* what, const char* why) {
@@ -87,6 +92,10 @@ Device* Device::open(const char* net_devices, char* problem, std::size_t room) {
         status = ucp_init(&params, config, &context);
     }
     ucp_config_release(config);
+    if (status == UCS_ERR_NO_DEVICE) {  // UCX_TLS allows transports over a network alone
+        say_no_network(net_devices, problem, room);
+        return nullptr;
+    }
     if (status != UCS_OK) {
         say(problem, room, "ucp_init", ucs_status_string(status));
         return nullptr;
@@ -99,8 +108,7 @@ Device* Device::open(const char* net_devices, char* problem, std::size_t room) {
     }
     // A name that UCX does not know is a line of its log; it goes on with shared memory.
     if (device->without_network()) {
-        say(problem, room, "UCX finds no network device",
-            *net_devices == '\0' ? "none that its own settings allow" : "none of this name");
+        say_no_network(net_devices, problem, room);
         delete device;
         ucp_cleanup(context);
         return nullptr;
