@@ -205,6 +205,7 @@ void Track::count(const CycleLearner::Step& step) {
     Cycle& cycle = cycles_[step.cycle];
     const bool ends = step.position + 1 == cycle.shape.size();
     if (step.locked) {
+        iterations_ += step.repeats;
         cycle.profile->count_iterations(step.repeats);
         cycle.profile->count_calls(step.repeats * cycle.shape.size());
         // The same calls may be a part of an iteration when they come back: another phase of the
@@ -213,6 +214,7 @@ void Track::count(const CycleLearner::Step& step) {
     } else {
         cycle.profile->count_calls(1);
         if (ends) {
+            ++iterations_;
             cycle.profile->count_iterations(1);
         }
     }

@@ -69,6 +69,8 @@ public:
     const CallTimes* main_profile() const;
 
     std::uint64_t calls() const { return calls_; }
+    // Of all cycles; unlike those of a profile they are never forgotten.
+    std::uint64_t iterations() const { return iterations_; }
     std::uint64_t changes() const { return changes_; }
     // Different calls that are remembered.
     std::size_t shapes() const { return shapes_.size(); }
@@ -92,6 +94,7 @@ private:
     std::vector<std::uint64_t> buffers_;  // of the latest gradients, a ring
     std::uint64_t gradients_ = 0;
     std::uint64_t calls_ = 0;
+    std::uint64_t iterations_ = 0;
     std::uint64_t changes_ = 0;  // times a cycle was broken
     std::size_t settled_cycle_ = CycleLearner::kNone;
     bool gap_ = false;

@@ -214,8 +214,8 @@ void iterations(Exposition& out, const Track* track) {
     if (profile == nullptr) {
         return;
     }
-    out.counter("deft_iterations_total", "Iterations of the job's main cycle",
-                profile->iterations());
+    out.counter("deft_iterations_total", "Iterations of the job that were recognised",
+                track->iterations());
     const auto median = [&out](const char* name, const char* help, const Samples& samples,
                                double factor) {
         if (samples.count() > 0) {

@@ -115,6 +115,13 @@ TEST(Track, FindsTheBucketsOfDdp) {
     EXPECT_EQ(track.main_profile()->iterations(), 10u);
     EXPECT_DOUBLE_EQ(track.main_profile()->iteration_ms().summary().median, 100);
     EXPECT_EQ(track.changes(), 0u);
+    EXPECT_EQ(track.iterations(), 10u);
+    track.restart_profile();  // as a plan does that begins
+    EXPECT_EQ(track.main_profile()->iterations(), 0u);
+    EXPECT_EQ(track.iterations(), 10u) << "a counter does not fall";
+    track.feed(all_reduce(2056000));
+    track.feed(all_reduce(5996800));
+    EXPECT_EQ(track.iterations(), 11u);
 }
 
 // Whether a track says after each of these calls, and a few more of the first kind, that its cycle
