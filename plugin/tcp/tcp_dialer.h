@@ -111,8 +111,8 @@ private:
     std::size_t candidate_ = 0;
     std::size_t preferred_ = 0;
     std::size_t attempts_ = 0;  // since the last success
-    std::size_t silent_ = 0;    // as long as none of its connections has kept to the link
-    bool kept_ = false;         // one has
+    std::size_t silent_ = 0;    // attempts that nobody answered
+    bool kept_ = false;         // a connection has kept to the link
     bool anyhow_ = false;       // this attempt does not (begin_connect)
     Stage stage_ = Stage::Idle;
     UniqueFd fd_;
