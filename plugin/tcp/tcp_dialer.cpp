@@ -223,8 +223,8 @@ Dialer::Result TcpDialer::poll_connect(Nanos now) {
     if (anyhow_) {
         Reach::went_astray(own, peer.address);
         DEFT_WARN_ONCE(
-            "link %s: %s answers no connection that keeps to this link, and one that does not: it "
-            "may share another link of the same network; if this link is well, set "
+            "link %s: %s answers a connection that keeps to no link, and none that keeps to this "
+            "one, so it may share another link of the same network; if this one is well, set "
             "net.ipv4.conf.all.arp_ignore=1 and arp_announce=2 on all hosts",
             link_of(*device_, route_).name.c_str(), peer.address.text().c_str());
     }
