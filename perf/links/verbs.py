@@ -258,7 +258,8 @@ def port_dies(bench, options):
 
 def making_paths(bench, options):
     """The plugin's calls while queue pairs are made on a card that takes its time, one port among
-    them that comes up after the start: NCCL's progress thread waits for each of them."""
+    them that comes up after the start. NCCL's progress thread waits for isend, irecv and test, its
+    service thread for connect and accept."""
     sides = []
     for _ in range(options.pairs):
         with Runs(bench, options, [0, 1]) as runs:
@@ -272,13 +273,21 @@ def making_paths(bench, options):
             lines, _ = bench.finish(process, timeout=110)
         sides += next(line for line in lines if line["kind"] == "steady")["calls"]
     bars, figures = [], {}
-    for kind in ("worked", "waited"):
-        longest = [side[kind]["longest_ms"] for side in sides]
-        bars.append(bar(f"longest call that {kind}, while paths are made", max(longest), 1.0, False,
-                        unit="ms"))
-        figures[f"longest call that {kind}, of each process, ms"] = spread(longest)
-        figures[f"calls that {kind}"] = sum(side[kind]["calls"] for side in sides)
-        figures[f"the longest that {kind}"] = " ".join(side[kind]["longest_call"] for side in sides)
+    for thread, calls in (("progress", "moving"), ("service", "making")):
+        for kind in ("worked", "waited"):
+            told = [side[calls][kind] for side in sides]
+            longest = [one["longest_ms"] for one in told]
+            queued = [one["of_these_queued_ms"] for one in told]
+            what = f"longest call of the {thread} thread that {kind}"
+            if thread == "progress":
+                # Woken, and without a processor: with more threads than processors that is the
+                # machine's share of a wait.
+                own = [took - away for took, away in zip(longest, queued)]
+                bars.append(bar(f"{what}, while paths are made", max(own), 1.0, False, unit="ms"))
+            figures[f"{what}, of each process, ms"] = spread(longest)
+            figures[f"{what}, of these queued for a processor, ms"] = spread(queued)
+            figures[f"{what}, which"] = " ".join(one["longest_call"] or "-" for one in told)
+            figures[f"calls of the {thread} thread that {kind}"] = sum(one["calls"] for one in told)
     figures["calls that the kernel interrupted, left out"] = sum(side["interrupted"]
                                                                  for side in sides)
     return bars, figures

@@ -62,11 +62,13 @@ json Side::calls() {
     const auto told = [](const softdev::net::CallTimes::Longest& longest) {
         return json{{"calls", longest.calls},
                     {"longest_ms", longest.seconds * 1e3},
+                    {"of_these_queued_ms", longest.queued * 1e3},
                     {"longest_call", longest.call}};
     };
-    return {{"interrupted", times.interrupted},
-            {"worked", told(times.worked)},
-            {"waited", told(times.waited)}};
+    return {
+        {"interrupted", times.interrupted},
+        {"making", {{"worked", told(times.making.worked)}, {"waited", told(times.making.waited)}}},
+        {"moving", {{"worked", told(times.moving.worked)}, {"waited", told(times.moving.waited)}}}};
 }
 
 json Side::progress() const {

@@ -58,7 +58,7 @@ Connections establish(
         for (size_t i = 0; i < outgoing.size(); ++i) {
             if (made.send[i] == nullptr) {
                 DeviceHandle* device_handle = nullptr;
-                check(timed("connect",
+                check(timed("connect", &CallTimes::making,
                             [&] {
                                 return net->connect(net.context(), outgoing[i], theirs[i].data(),
                                                     &made.send[i], &device_handle);
@@ -70,7 +70,7 @@ Connections establish(
         for (size_t i = 0; i < incoming.size(); ++i) {
             if (made.receive[i] == nullptr) {
                 DeviceHandle* device_handle = nullptr;
-                check(timed("accept",
+                check(timed("accept", &CallTimes::making,
                             [&] {
                                 return net->accept(listens[i], &made.receive[i], &device_handle);
                             }),
@@ -154,7 +154,7 @@ bool Stream::post() {
     }
     int tag = 0;
     if (kind_ == Kind::Send) {
-        check(timed("isend",
+        check(timed("isend", &CallTimes::moving,
                     [&] {
                         return net_->isend(comm_, data, slot.bytes, tag, mhandle_, nullptr,
                                            &slot.request);
@@ -169,7 +169,7 @@ bool Stream::post() {
         if (early_) {
             slot.request = DEFT_NET_OPTIONAL_RECV_COMPLETION;
         }
-        check(timed("irecv",
+        check(timed("irecv", &CallTimes::moving,
                     [&] {
                         return net_->irecv(comm_, 1, buffers, sizes, tags, mhandles, phandles,
                                            &slot.request);
@@ -197,7 +197,8 @@ bool Stream::test_oldest() {
     Slot& slot = slots_[place];
     int done = 0;
     int size = -1;
-    check(timed("test", [&] { return net_->test(slot.request, &done, &size); }), *net_, "test");
+    check(timed("test", &CallTimes::moving, [&] { return net_->test(slot.request, &done, &size); }),
+          *net_, "test");
     if (done == 0) {
         return false;
     }

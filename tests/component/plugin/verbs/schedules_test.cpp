@@ -52,10 +52,10 @@ private:
             std::size_t percent;  // at most
             std::size_t ms;       // at most; 0: takes none
         };
-        static constexpr Kind kKinds[] = {{"lose_acks", 4, 0},      {"resend", 20, 40},
-                                          {"late_write", 10, 600},  {"reg_fails", 30, 0},
-                                          {"modify_slow", 50, 300}, {"shuffle", 50, 0},
-                                          {"complete_late", 10, 40}};
+        static constexpr Kind kKinds[] = {{"lose_acks", 4, 0},       {"resend", 20, 40},
+                                          {"late_write", 10, 600},   {"reg_fails", 30, 0},
+                                          {"modify_slow", 50, 300},  {"shuffle", 50, 0},
+                                          {"complete_late", 10, 40}, {"flush_lost", 30, 0}};
         std::string text = "seed=" + std::to_string(seed);
         for (const Kind& kind : kKinds) {
             if (pick(3) != 0) {
@@ -96,8 +96,9 @@ TEST(VerbsSchedules, NoWrongByteNoneAfterCompletionNoHang) {
     const std::uint64_t count = wanted == nullptr ? kFew : std::strtoull(wanted, nullptr, 10);
     const char* const first = std::getenv("DEFT_TEST_FIRST");
     const std::uint64_t begin = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
-    static constexpr const char* kFaults[] = {"lose_acks",   "resend",  "late_write",   "reg_fails",
-                                              "modify_slow", "shuffle", "complete_late"};
+    static constexpr const char* kFaults[] = {"lose_acks",     "resend",      "late_write",
+                                              "reg_fails",     "modify_slow", "shuffle",
+                                              "complete_late", "flush_lost"};
     for (std::uint64_t seed = begin; seed < begin + count && !HasFailure(); ++seed) {
         if (wanted != nullptr) {  // by hand: which one hangs
             std::printf("seed %lu\n", static_cast<unsigned long>(seed));
