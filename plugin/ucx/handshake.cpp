@@ -173,7 +173,8 @@ UcxHandshake::Result UcxHandshake::connect() {
     const bool begun = calls_->run([made = made_, address = std::move(address), bytes] {
         const UcxChannel& channel = *made->channel;
         if (channel.module().connect(channel.get(), address.data(), bytes) != DEFT_UCX_OK) {
-            made->problem = channel.module().failure(channel.get());
+            const char* const why = channel.module().failure(channel.get());
+            made->problem = why == nullptr ? "it cannot be connected" : why;
         }
         made->done.store(true, std::memory_order_release);
     });

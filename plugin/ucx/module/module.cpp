@@ -5,9 +5,11 @@
 #include "deft/abi/ucx_module.h"
 #include "plugin/ucx/module/channel.h"
 #include "plugin/ucx/module/device.h"
+#include "plugin/ucx/module/gate.h"
 
 namespace {
 
+using deft::ucx::Call;
 using deft::ucx::Channel;
 using deft::ucx::Device;
 
@@ -22,13 +24,21 @@ const Channel& of(const deft_ucx_channel_t* channel) {
 }
 
 // The only thing that is thrown below is that there is no memory.
-template <class Function>
-auto guarded(Function&& function, decltype(function()) otherwise) noexcept {
+template <class Function, class Result>
+Result guarded(Function&& function, Result otherwise, Result while_exiting) noexcept {
+    const Call call;
+    if (!call) {
+        return while_exiting;
+    }
     try {
         return function();
     } catch (...) {
         return otherwise;
     }
+}
+template <class Function>
+auto guarded(Function&& function, decltype(function()) otherwise) noexcept {
+    return guarded(function, otherwise, otherwise);
 }
 
 deft_ucx_device_t* open(const char* net_devices, char* problem, size_t room) {
@@ -49,7 +59,9 @@ size_t devices(const deft_ucx_device_t* device, char* text, size_t room) {
 }
 
 void unmap(deft_ucx_device_t* device, uint32_t key) {
-    of(device).unmap(key);
+    if (const Call call; call) {
+        of(device).unmap(key);
+    }
 }
 
 deft_ucx_channel_t* make(deft_ucx_device_t* device, char* problem, size_t room) {
@@ -65,16 +77,19 @@ size_t address(const deft_ucx_channel_t* channel, const void** at) {
 }
 
 deft_ucx_result_t connect(deft_ucx_channel_t* channel, const void* address, size_t bytes) {
-    return guarded([&] { return of(channel).connect(address, bytes); }, DEFT_UCX_FAILED);
+    return guarded([&] { return of(channel).connect(address, bytes); }, DEFT_UCX_FAILED,
+                   DEFT_UCX_OK);
 }
 
 deft_ucx_result_t send(deft_ucx_channel_t* channel, const void* frame, const void* data,
                        uint64_t bytes, uint32_t key) {
-    return guarded([&] { return of(channel).send(frame, data, bytes, key); }, DEFT_UCX_FAILED);
+    return guarded([&] { return of(channel).send(frame, data, bytes, key); }, DEFT_UCX_FAILED,
+                   DEFT_UCX_AGAIN);
 }
 
 deft_ucx_result_t progress(deft_ucx_channel_t* channel, const deft_ucx_sink_t* sink, size_t most) {
-    return guarded([&] { return of(channel).progress(*sink, most); }, DEFT_UCX_FAILED);
+    return guarded([&] { return of(channel).progress(*sink, most); }, DEFT_UCX_FAILED,
+                   DEFT_UCX_AGAIN);
 }
 
 uint64_t acknowledged(const deft_ucx_channel_t* channel) {
@@ -90,11 +105,15 @@ const char* failure(const deft_ucx_channel_t* channel) {
 }
 
 void end(deft_ucx_channel_t* channel, int orderly) {
-    of(channel).end(orderly != 0);
+    if (const Call call; call) {
+        of(channel).end(orderly != 0);
+    }
 }
 
 void destroy(deft_ucx_channel_t* channel) {
-    delete &of(channel);
+    if (const Call call; call) {
+        delete &of(channel);
+    }
 }
 
 const deft_ucx_module_t kModule = {

@@ -7,7 +7,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "tests/component/plugin/ucx/loopback.h"
 #include "tests/component/plugin/verbs/mixed_pair.h"
@@ -159,6 +161,26 @@ TEST_F(UcxConnection, MemoryIsLeftAloneOnceTheConnectionIsClosed) {
                       static_cast<std::ptrdiff_t>(to.size()));
         }
     }
+}
+
+// Sends for as long as the process lives, and makes and ends paths beside that, while another
+// thread leaves main() as jobs do that leave their communicators to exit().
+[[noreturn]] void exit_in_use(const Ports& near, const Ports& far) {
+    for (int i = 0; i < 2; ++i) {
+        std::thread([&near, &far, i] {
+            for (;;) {
+                MixedPair pair(1, near, far);
+                (void)(pair.establish() && pair.run(i == 0 ? SIZE_MAX : 20));
+            }
+        }).detach();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::exit(0);
+}
+
+TEST_F(UcxConnection, AProcessMayExitWhileItIsUsed) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(exit_in_use(near_, far_), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
