@@ -61,8 +61,8 @@ struct CommandFacts {
     std::vector<ScriptLine> preload_resets;
     std::vector<ScriptLine> preload_doubts;  // lines that may take deft out of LD_PRELOAD
     std::vector<ScriptLine> other_backends;  // lines that ask PyTorch for one without NCCL
-    std::vector<ScriptLine> handles;    // lines that open NCCL or a library by handle
-    std::vector<ScriptLine> deepbinds;  // lines that say RTLD_DEEPBIND
+    std::vector<ScriptLine> handles;         // lines that open NCCL or a library by handle
+    std::vector<ScriptLine> deepbinds;       // lines that say RTLD_DEEPBIND
     std::vector<ScriptLimit> limits;
     bool python = false;
     ScriptLine python_path_reset;  // what sets PYTHONPATH anew; line 0: the command itself

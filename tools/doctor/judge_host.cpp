@@ -131,7 +131,8 @@ using Limits = std::vector<ScriptLimit>;
 constexpr std::uint64_t kFiles = 1024;
 
 void judge_script_limit(const ScriptLimit& limit, Diagnoses& found) {
-    constexpr std::uint64_t kProcesses = 512;  // of a user: all of a host's ranks, and threads count
+    constexpr std::uint64_t kProcesses =
+        512;  // of a user: all of a host's ranks, and threads count
     const std::string what = fmt::format("{}:{} sets ulimit -{} to {}", limit.where.file,
                                          limit.where.line, limit.letter, limit.most);
     if (limit.letter == 'n' && limit.most < kFiles) {
@@ -152,8 +153,8 @@ void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
     }
     if (host.address_space > 0) {
         found.push_back({Finding::LimitAddressSpace,
-                         fmt::format("ulimit -v is {} KiB", host.address_space / 1024),
-                         "RLIMIT_AS", ""});
+                         fmt::format("ulimit -v is {} KiB", host.address_space / 1024), "RLIMIT_AS",
+                         ""});
     }
     for (const ScriptLimit& limit : facts.command ? facts.command->limits : Limits()) {
         judge_script_limit(limit, found);

@@ -19,8 +19,8 @@ namespace deft::tools::doctor {
 namespace {
 
 struct Way {
-    int error = 0;       // of the kernel's, 0: there is a way
-    int interface = 0;   // index; 0: unknown
+    int error = 0;      // of the kernel's, 0: there is a way
+    int interface = 0;  // index; 0: unknown
 };
 
 class RouteQuestion {
@@ -53,8 +53,7 @@ public:
         }
         const auto* route = static_cast<const rtmsg*>(NLMSG_DATA(header));
         auto left = RTM_PAYLOAD(header);
-        for (const rtattr* each = RTM_RTA(route); RTA_OK(each, left);
-             each = RTA_NEXT(each, left)) {
+        for (const rtattr* each = RTM_RTA(route); RTA_OK(each, left); each = RTA_NEXT(each, left)) {
             if (each->rta_type == RTA_OIF) {
                 std::memcpy(&way.interface, RTA_DATA(each), sizeof way.interface);
             }
@@ -89,7 +88,7 @@ std::string said(int error) {
         case EHOSTUNREACH:
             return "unreachable";
         case ENETUNREACH:
-            return "no route to it";
+            return "unreachable (a rule, or no route to it)";
         default:
             return std::strerror(error);
     }

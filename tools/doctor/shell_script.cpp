@@ -168,8 +168,9 @@ private:
         } else if (word.starts_with("$")) {
             const auto begin = word.find_first_not_of("${");
             const auto end = word.find_first_of("}[:", std::min(begin, word.size()));
-            removal = begin == word.npos ? Removal::No
-                                         : removal_by_variable(word.substr(begin, end - begin), text);
+            removal = begin == word.npos
+                          ? Removal::No
+                          : removal_by_variable(word.substr(begin, end - begin), text);
         }
         note(removal, number, text);
     }
@@ -253,9 +254,8 @@ private:
             sources_[words[1]] = text;
         }
         if (words.front() == "mapfile" || words.front() == "readarray" || words.front() == "read") {
-            const auto name = std::find_if(words.rbegin(), words.rend(), [](const auto& word) {
-                return !word.starts_with("<");
-            });
+            const auto name = std::find_if(words.rbegin(), words.rend(),
+                                           [](const auto& word) { return !word.starts_with("<"); });
             sources_[*name] = text;
         }
         if (words.front() == "eval" || words.front() == "source" || words.front() == ".") {

@@ -60,7 +60,7 @@ class Slips(DoctorTest):
                  "refused by this host: blackhole"),
                 ("ip rule add to 10.1.1.0/24 unreachable", "unreachable"),
                 ("ip route add prohibit 10.1.1.2/31", "prohibit"),
-                ("ip route del 10.1.1.0/24 dev eth1", "no route to it"),
+                ("ip route del 10.1.1.0/24 dev eth1", "unreachable (a rule, or no route to it)"),
                 ("ip route add 10.1.1.0/25 dev eth0", "leaves over eth0")):
             with self.subTest(rule=rule):
                 self.first("link-route", "error", "eth1: what 10.1.1.1 sends", mention,

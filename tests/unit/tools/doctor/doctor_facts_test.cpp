@@ -92,7 +92,7 @@ TEST(DoctorFacts, NeighboursOfAnAddress) {
         return neighbour_of(own, other) ? other.text() : std::string();
     };
     EXPECT_EQ(neighbour("10.1.0.4", 24), "10.1.0.5");
-    EXPECT_EQ(neighbour("10.1.0.1", 24), "10.1.0.3");    // not the network itself
+    EXPECT_EQ(neighbour("10.1.0.1", 24), "10.1.0.3");      // not the network itself
     EXPECT_EQ(neighbour("10.1.0.254", 24), "10.1.0.252");  // nor its broadcast address
     EXPECT_EQ(neighbour("10.1.0.1", 30), "10.1.0.2");
     EXPECT_EQ(neighbour("10.1.0.4", 31), "10.1.0.5");

@@ -64,12 +64,12 @@ TEST(ScriptText, ShellThatKeepsThePreload) {
 }
 
 TEST(ScriptText, ShellThatTakesAwayNamesOfALoop) {
-    for (const char* text : {"for v in LD_PRELOAD A; do unset $v; done",
-                             "for v in A LD_PRELOAD\ndo\nunset \"$v\"\ndone",
-                             "V=\"A LD_PRELOAD\"\nunset $V", "unset $(compgen -v LD_)",
-                             "unset \"${!LD_@}\"", "eval \"unset LD_PRELOAD\"",
-                             "for v in $(env); do [[ $v == LD_* ]] && unset $v; done",
-                             "env --unset=LD_PRELOAD ./train", "env -uLD_PRELOAD ./train"}) {
+    for (const char* text :
+         {"for v in LD_PRELOAD A; do unset $v; done",
+          "for v in A LD_PRELOAD\ndo\nunset \"$v\"\ndone", "V=\"A LD_PRELOAD\"\nunset $V",
+          "unset $(compgen -v LD_)", "unset \"${!LD_@}\"", "eval \"unset LD_PRELOAD\"",
+          "for v in $(env); do [[ $v == LD_* ]] && unset $v; done",
+          "env --unset=LD_PRELOAD ./train", "env -uLD_PRELOAD ./train"}) {
         EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
     }
 }
@@ -80,13 +80,12 @@ TEST(ScriptText, ShellThatTakesAwayComputedNames) {
         EXPECT_THAT(found.preload_resets, IsEmpty()) << text;
         return found.preload_doubts;
     };
-    for (const char* text :
-         {"unset $(env | cut -d= -f1)", "unset `compgen -e`",
-          "unset $(env | grep -v '^PATH=' | cut -d= -f1)",
-          "mapfile -t names < <(compgen -e)\nunset \"${names[@]}\"",
-          "env | cut -d= -f1 | while read -r v; do unset \"$v\"; done",
-          "for v in $(compgen -e); do\n  unset $v\ndone",
-          "eval $(env | sed 's/=.*//; s/^/unset /')"}) {
+    for (const char* text : {"unset $(env | cut -d= -f1)", "unset `compgen -e`",
+                             "unset $(env | grep -v '^PATH=' | cut -d= -f1)",
+                             "mapfile -t names < <(compgen -e)\nunset \"${names[@]}\"",
+                             "env | cut -d= -f1 | while read -r v; do unset \"$v\"; done",
+                             "for v in $(compgen -e); do\n  unset $v\ndone",
+                             "eval $(env | sed 's/=.*//; s/^/unset /')"}) {
         EXPECT_THAT(doubts(text), SizeIs(1)) << text;
     }
     for (const char* text :
