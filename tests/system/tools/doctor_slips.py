@@ -56,7 +56,7 @@ class Slips(DoctorTest):
 
     def test_rules_that_refuse_a_link(self):
         for rule, mention in (
-                ("ip rule add from 10.1.1.1 blackhole", "10.1.1.1 sends to its network (10.1.1.3) is "
+                ("ip rule add from 10.1.1.1 blackhole", "to its network (10.1.1.3) is "
                  "refused by this host: blackhole"),
                 ("ip rule add to 10.1.1.0/24 unreachable", "unreachable"),
                 ("ip route add prohibit 10.1.1.2/31", "prohibit"),
