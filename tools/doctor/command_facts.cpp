@@ -155,9 +155,7 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
 void CommandReader::note_resets(const Words& words, const Words& assignments,
                                 const std::string& from) {
     const std::string where = from.empty() ? "the command" : from;
-    const auto unset = std::find(words.begin(), words.end(), "LD_PRELOAD");
-    if (from.empty() && base_name(words.front()) == "env" && unset != words.end() &&
-        *(unset - 1) == "-u") {
+    if (from.empty() && env_unsets(words, "LD_PRELOAD")) {
         job_.command.preload_resets.push_back({where, 0, "env -u LD_PRELOAD"});
     }
     for (const std::string& assignment : assignments) {
@@ -375,6 +373,8 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
         to.insert(to.end(), from.begin(), from.end());
     };
     append(job_.command.preload_resets, script.preload_resets);
+    append(job_.command.preload_doubts, script.preload_doubts);
+    append(job_.command.other_backends, script.other_backends);
     if (!script.python_path_resets.empty()) {
         job_.command.python_path_reset = script.python_path_resets.front();
     }

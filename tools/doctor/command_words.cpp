@@ -36,6 +36,22 @@ bool is_launcher(std::string_view name) {
                    "uv",       "poetry",        "sbatch",    "salloc",     "qsub",        "bsub"});
 }
 
+bool env_unsets(const Words& words, std::string_view variable) {
+    if (words.empty() || base_name(words.front()) != "env") {
+        return false;
+    }
+    for (std::size_t at = 1; at < words.size(); ++at) {
+        const std::string_view word = words[at];
+        const bool apart = (word == "-u" || word == "--unset") && at + 1 < words.size();
+        if ((apart && words[at + 1] == variable) ||
+            (word.starts_with("-u") && word.substr(2) == variable) ||
+            (word.starts_with("--unset=") && word.substr(8) == variable)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool likely_job(const Words& words) {
     return std::any_of(words.begin(), words.end(), [](const std::string& word) {
         const std::string_view name = base_name(word);

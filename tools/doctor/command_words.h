@@ -15,6 +15,9 @@ bool is_python(std::string_view name);
 bool is_launcher(std::string_view name);
 
 // So likely the job that losing the environment there matters.
+// `env -u NAME`, -uNAME and --unset=NAME.
+bool env_unsets(const std::vector<std::string>& words, std::string_view variable);
+
 bool likely_job(const std::vector<std::string>& words);
 
 // The words of a script's first line; empty: it has no "#!".

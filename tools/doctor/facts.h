@@ -36,6 +36,7 @@ struct ProgramFacts {
     std::string c_library;  // "glibc", "musl", ...; empty: unknown
     std::string loader;
     std::string glibc;            // newest version that its C library has, "2.31"; empty: unknown
+    std::string sanitizer;        // runtime that has to be the first library: "libasan.so.8"
     std::string raised;           // "setuid", "setgid", "capabilities"; empty: none of them
     bool nccl_by_handle = false;  // it names NCCL's functions and looks them up with dlsym
     bool needs_nccl = false;      // it, or a library it is linked to, refers to NCCL
@@ -44,7 +45,8 @@ struct ProgramFacts {
 // `ulimit -n 256` in a script.
 struct ScriptLimit {
     ScriptLine where;
-    std::uint64_t files = 0;
+    char letter = 'n';  // n: open files, u: processes, v: KiB of address space
+    std::uint64_t most = 0;
 };
 
 // What is to be run, or runs.
@@ -57,9 +59,11 @@ struct CommandFacts {
     std::string container;           // container_doubt(), of a wrapper
     std::vector<ProgramFacts> programs;
     std::vector<ScriptLine> preload_resets;
-    std::vector<ScriptLine> handles;    // lines that open NCCL or a library by handle
-    std::vector<ScriptLine> deepbinds;  // lines that say RTLD_DEEPBIND
-    std::vector<ScriptLimit> limits;    // of open files
+    std::vector<ScriptLine> preload_doubts;  // lines that may take deft out of LD_PRELOAD
+    std::vector<ScriptLine> other_backends;  // lines that ask PyTorch for one without NCCL
+    std::vector<ScriptLine> handles;         // lines that open NCCL or a library by handle
+    std::vector<ScriptLine> deepbinds;       // lines that say RTLD_DEEPBIND
+    std::vector<ScriptLimit> limits;
     bool python = false;
     ScriptLine python_path_reset;  // what sets PYTHONPATH anew; line 0: the command itself
     std::string wrong_option;      // of deft run, that it does not know
@@ -157,6 +161,7 @@ struct LinkFacts {
     RdmaChoice rdma;
     std::map<std::string, int> reverse_path;    // rp_filter, the larger of NAME's and all's
     std::map<std::string, std::string> shaped;  // shaped_links()
+    std::map<std::string, std::string> astray;  // astray_links()
     bool other_namespace = false;               // of the process, and it could not be entered
 };
 
@@ -185,6 +190,7 @@ struct HostFacts {
     int backlog = 0;          // somaxconn; 0: unknown
     std::uint64_t files = 0;  // soft limits; 0: unknown
     std::uint64_t memlock = 0;
+    std::uint64_t address_space = 0;
     std::uint64_t threads = 0;    // the lowest of RLIMIT_NPROC and pids.max
     std::uint64_t tasks = 0;      // that this user, or the cgroup, has now
     std::int64_t shm_bytes = -1;  // of /dev/shm; -1: unknown, 0: there is none

@@ -35,8 +35,11 @@ std::vector<std::string> stopping_rules(const std::string& ruleset) {
         } else if (has_any(line, {"hook input", "hook output"})) {
             ends_here = true;
         }
-        // Of other protocols and of broken packets: no concern of the job's.
-        if (has_any(line, {"udp", "icmp", "invalid", "INVALID"})) {
+        // Of other protocols and of broken packets: no concern of the job's. What is told to who is
+        // rejected (`--reject-with icmp-host-prohibited`) says nothing of the packet.
+        const std::string_view packet =
+            std::string_view(line).substr(0, std::min(line.find("reject"), line.find("REJECT")));
+        if (has_any(packet, {"udp", "icmp", "invalid", "INVALID"})) {
             continue;
         }
         if (stops_by_itself(line) || (ends_here && has_any(line, {" drop", "reject"}))) {

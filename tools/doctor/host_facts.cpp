@@ -118,6 +118,7 @@ bool may_lock_all() {
 
 void read_limits(HostFacts& facts) {
     facts.files = soft_limit(RLIMIT_NOFILE);
+    facts.address_space = soft_limit(RLIMIT_AS);
     facts.memlock = may_lock_all() ? 0 : soft_limit(RLIMIT_MEMLOCK);
     read_tasks(facts);
     struct statvfs shm {};

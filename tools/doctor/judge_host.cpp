@@ -2,6 +2,8 @@
 // Kernel, limits, clock, GPU driver.
 #include <fmt/format.h>
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 
 #include "tools/doctor/judge.h"
 
@@ -126,21 +128,36 @@ void judge_room(const Facts& facts, const HostFacts& host, Diagnoses& found) {
 
 using Limits = std::vector<ScriptLimit>;
 
+constexpr std::uint64_t kFiles = 1024;
+
+void judge_script_limit(const ScriptLimit& limit, Diagnoses& found) {
+    constexpr std::uint64_t kProcesses =
+        512;  // of a user: all of a host's ranks, and threads count
+    const std::string what = fmt::format("{}:{} sets ulimit -{} to {}", limit.where.file,
+                                         limit.where.line, limit.letter, limit.most);
+    if (limit.letter == 'n' && limit.most < kFiles) {
+        found.push_back({Finding::LimitFiles, what, limit.where.text, ""});
+    } else if (limit.letter == 'u' && limit.most < kProcesses) {
+        found.push_back({Finding::LimitThreads, what, limit.where.text, ""});
+    } else if (limit.letter == 'v') {
+        found.push_back({Finding::LimitAddressSpace, what, limit.where.text, ""});
+    }
+}
+
 void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
-    constexpr std::uint64_t kFiles = 1024;
     if (host.files > 0 && host.files < kFiles) {
         found.push_back({Finding::LimitFiles,
                          fmt::format("ulimit -n is {}{}", host.files,
                                      host.files < 256 ? ": no connection gets a second path" : ""),
                          "RLIMIT_NOFILE", ""});
     }
+    if (host.address_space > 0) {
+        found.push_back({Finding::LimitAddressSpace,
+                         fmt::format("ulimit -v is {} KiB", host.address_space / 1024), "RLIMIT_AS",
+                         ""});
+    }
     for (const ScriptLimit& limit : facts.command ? facts.command->limits : Limits()) {
-        if (limit.files < kFiles) {
-            found.push_back({Finding::LimitFiles,
-                             fmt::format("{}:{} sets ulimit -n to {}", limit.where.file,
-                                         limit.where.line, limit.files),
-                             limit.where.text, ""});
-        }
+        judge_script_limit(limit, found);
     }
     constexpr std::uint64_t kMemlock = std::uint64_t{64} << 20;
     if (facts.links && facts.links->rdma.use != RdmaUse::None && host.memlock > 0 &&
@@ -165,9 +182,19 @@ void judge_clock(const HostFacts& host, Diagnoses& found) {
     }
 }
 
+// CUDA takes the items of CUDA_VISIBLE_DEVICES up to the first that names no GPU.
+bool hides_all(const std::string& visible, std::size_t count) {
+    const std::string first = visible.substr(0, visible.find(','));
+    if (first.starts_with("GPU-") || first.starts_with("MIG-")) {
+        return false;
+    }
+    const auto digits = first.find_first_not_of(' ');
+    const bool number = digits != first.npos && std::isdigit(first[digits]) != 0;
+    return !number || (count > 0 && std::strtoull(first.c_str(), nullptr, 10) >= count);
+}
+
 void judge_gpu(const GpuFacts& gpu, Diagnoses& found) {
-    if (gpu.visible &&
-        (gpu.visible->empty() || gpu.visible->starts_with("-1") || *gpu.visible == "NoDevFiles")) {
+    if (gpu.visible && hides_all(*gpu.visible, gpu.count)) {
         found.push_back({Finding::GpusHidden,
                          fmt::format("CUDA_VISIBLE_DEVICES='{}' hides every GPU", *gpu.visible),
                          "environment", ""});

@@ -103,6 +103,10 @@ void judge_link(const Interface& link, const LinkFacts& facts, Diagnoses& found)
                          fmt::format("{} has the rule {}", link.name, rule->second),
                          "tc qdisc show", ""});
     }
+    if (const auto way = facts.astray.find(link.name); way != facts.astray.end()) {
+        found.push_back({Finding::LinkRoute, fmt::format("{}: {}", link.name, way->second),
+                         "the kernel's answer for a neighbour's address", ""});
+    }
     const Interface* const lower = find_link(facts.all, link.lower);
     constexpr int kLeastMtu = 1280;  // IPv6 needs it (RFC 8200)
     if (link.mtu > 0 && link.mtu < kLeastMtu) {

@@ -70,6 +70,13 @@ void judge_elf(const ProgramFacts& program, const PreloadFacts& preload, Diagnos
                                      program.file, program.raised),
                          "mode and capabilities of the file", ""});
     }
+    if (!program.sanitizer.empty()) {
+        found.push_back({Finding::ProgramSanitized,
+                         fmt::format("{} is linked to {}, which ends the program where another "
+                                     "library is preloaded before it",
+                                     program.file, program.sanitizer),
+                         "its libraries, LD_PRELOAD and ASAN_OPTIONS", ""});
+    }
     if (!whole_library(preload)) {
         return;
     }
@@ -142,6 +149,11 @@ void judge_program(const Facts& facts, Diagnoses& found) {
     }
     report_lines(Finding::PreloadReset, command.preload_resets, "takes deft out of LD_PRELOAD",
                  found);
+    report_lines(Finding::PreloadDoubtful, command.preload_doubts,
+                 "takes away variables whose names it computes: LD_PRELOAD may be one of them",
+                 found);
+    report_lines(Finding::BackendOther, command.other_backends,
+                 "asks PyTorch for a back end without NCCL, so deft has no part in the job", found);
     report_lines(Finding::NcclByHandle, command.handles,
                  "opens NCCL by handle, so its calls go past the preload", found);
     report_lines(Finding::NcclDeepbind, command.deepbinds,

@@ -69,6 +69,10 @@ bool of_system(const std::string& path) {
 void read_libraries(ProgramFacts& program, const Environment& environment) {
     const LoaderSearch::Closure closure = LoaderSearch(environment).closure(program.file);
     for (const LoaderSearch::Object& object : closure.objects) {
+        if (object.elf.soname.starts_with("libasan.so") ||
+            object.elf.soname.starts_with("libclang_rt.asan")) {
+            program.sanitizer = object.elf.soname;
+        }
         if (object.elf.soname == "libc.so.6") {
             program.glibc = object.elf.glibc_offered;
         }
@@ -100,6 +104,11 @@ void read_elf_program(ProgramFacts& program, const ElfFile& elf, const Environme
     program.c_library = c_library_of_loader(elf.interpreter);
     program.raised = raised_by(program.file);
     read_libraries(program, environment);
+    const std::string options = environment.get("ASAN_OPTIONS").value_or("");
+    if (options.find("verify_asan_link_order=0") != options.npos ||
+        environment.get("LD_PRELOAD").value_or("").find("asan") != std::string::npos) {
+        program.sanitizer.clear();
+    }
 }
 
 }  // namespace

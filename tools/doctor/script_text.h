@@ -24,9 +24,11 @@ struct ScriptCommand {
 
 struct ScriptText {
     std::vector<ScriptLine> preload_resets;
+    std::vector<ScriptLine> preload_doubts;  // variables go whose names are computed
     std::vector<ScriptLine> python_path_resets;
     std::vector<ScriptLine> handles;
     std::vector<ScriptLine> deepbinds;
+    std::vector<ScriptLine> other_backends;  // of PyTorch, without NCCL
     std::vector<ScriptLimit> limits;
     bool imports_torch = false;  // whatever happens, and without a search path of its own
     std::vector<ScriptAssignment> assignments;  // that the job sees

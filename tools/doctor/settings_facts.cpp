@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tools/doctor/host_facts.h"
+#include "tools/doctor/link_routes.h"
 #include "tools/doctor/nccl_names.h"
 #include "tools/doctor/queue_rules.h"
 #include "tools/doctor/settings_files.h"
@@ -250,6 +251,7 @@ LinkFacts read_links(const Config& config) {
             break;
         }
     }
+    facts.astray = astray_links(facts.chosen.links);
     const std::string root = "/proc/sys/net/ipv4/conf/";
     const int all = read_number(root + "all/rp_filter", 0);
     for (const Interface& link : facts.chosen.links) {

@@ -50,7 +50,9 @@ planner::Profile PlannerOptions::read(const std::string& what, std::int64_t* ran
     std::vector<std::string> notes;
     planner::Profile profile = read_profile(what, {group, &notes, rank});
     for (const std::string& note : notes) {
-        complain("note: " + note);
+        if (said.insert(note).second) {
+            complain("note: " + note);
+        }
     }
     return profile;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct PlannerOptions {
     std::string save_profile;
     std::string out;
     std::string check;
+    mutable std::set<std::string> said;  // by read(): the files of a job's ranks share notes
 
     planner::Options options() const;
     // The profile of this file or model; complains of what was left out. Throws InputError.

@@ -234,6 +234,20 @@ nlohmann::json profile_to_json(const Profile& profile) {
     return json;
 }
 
+namespace {
+
+// Of a record: its latest times are not those of the job as it is without deft.
+bool under_a_plan(const nlohmann::json& record) {
+    const auto plans = record.find("plans");
+    return plans != record.end() && plans->is_array() &&
+           std::any_of(plans->begin(), plans->end(), [](const nlohmann::json& plan) {
+               const auto state = plan.is_object() ? plan.find("state") : plan.end();
+               return plan.is_object() && state != plan.end() && *state == "running";
+           });
+}
+
+}  // namespace
+
 Profile profile_from_text(const std::string& name, const std::string& text,
                           const TraceOptions& options) {
     // Of a file with the records of a host's ranks, the lowest rank's.
@@ -253,6 +267,11 @@ Profile profile_from_text(const std::string& name, const std::string& text,
     }
     const std::string format = root["format"].text();
     if (format == "deft-observe") {
+        if (options.notes != nullptr && under_a_plan(json)) {
+            options.notes->emplace_back(
+                "these times were measured under a plan in force: they show what is left to gain, "
+                "not what the plan has gained (deft report says that)");
+        }
         return profile_from_observe(name, json);
     }
     if (format == "deft-profile") {

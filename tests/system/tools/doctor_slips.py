@@ -54,6 +54,22 @@ class Slips(DoctorTest):
         self.first("listen-backlog", "warning", "net.core.somaxconn is 8",
                    inside=two_hosts("echo 8 >/proc/sys/net/core/somaxconn"))
 
+    def test_rules_that_refuse_a_link(self):
+        for rule, mention in (
+                ("ip rule add from 10.1.1.1 blackhole", "to its network (10.1.1.3) is "
+                 "refused by this host: blackhole"),
+                ("ip rule add to 10.1.1.0/24 unreachable", "unreachable"),
+                ("ip route add prohibit 10.1.1.2/31", "prohibit"),
+                ("ip route del 10.1.1.0/24 dev eth1", "unreachable (a rule, or no route to it)"),
+                ("ip route add 10.1.1.0/25 dev eth0", "leaves over eth0")):
+            with self.subTest(rule=rule):
+                self.first("link-route", "error", "eth1: what 10.1.1.1 sends", mention,
+                           inside=two_hosts(rule))
+        # Of other networks, and a table of the link's own.
+        self.assertTrue(self.doctor(inside=two_hosts(
+            "ip rule add to 10.9.0.0/16 blackhole; ip rule add from 10.1.1.1 table 7\n"
+            "ip route add 10.1.1.0/24 dev eth1 table 7")).stdout.startswith("well: "))
+
     @unittest.skipUnless(shapes(), "no tc, or a kernel without tbf")
     def test_a_link_that_is_still_slowed(self):
         self.first("link-shaped", "warning", "eth1 has the rule tbf rate 100Mbit",
@@ -93,6 +109,45 @@ class Scripts(DoctorTest):
                 self.write("job.py", f"import os\n{line}\n")
                 self.first(name, "error", mention, arguments=("--", "python3", "job.py"),
                            inside=two_hosts())
+
+    def test_names_that_are_computed(self):
+        for file, line, name, severity in (
+                ("job.sh", "for v in LD_PRELOAD A; do unset $v; done", "preload-reset", "error"),
+                ("job.sh", "unset $(env | cut -d= -f1)", "preload-doubtful", "warning"),
+                ("job.py", "for k in list(os.environ): os.environ.pop(k)", "preload-doubtful",
+                 "warning")):
+            with self.subTest(line=line):
+                self.write(file, f"import os\n{line}\n")
+                self.first(name, severity, f"{file}:2", inside=two_hosts(),
+                           arguments=("--", "python3" if file.endswith("py") else "sh", file))
+
+    def test_a_job_without_nccl(self):
+        self.write("job.py", "from torch.distributed import init_process_group\n"
+                   "init_process_group(backend='gloo')\n")
+        self.first("backend-other", "error", "job.py:2",
+                   arguments=("--", "python3", "job.py"), inside=two_hosts())
+
+    def test_limits(self):
+        for line, name in (("ulimit -v 500000", "limit-address-space"),
+                           ("ulimit -u 100", "limit-threads")):
+            self.write("job.sh", f"{line}\n/bin/true\n")
+            self.first(name, "warning", "job.sh:1", arguments=("--", "sh", "job.sh"),
+                       inside=two_hosts())
+        self.first("limit-address-space", "warning", "ulimit -v is 900000",
+                   inside=two_hosts("ulimit -v 900000"))
+
+    @needs_cc
+    def test_a_sanitized_program(self):
+        try:
+            program = self.compile("train", "int main(void) { return 0; }", "-fsanitize=address")
+        except subprocess.CalledProcessError:
+            self.skipTest("no AddressSanitizer")
+        ends = subprocess.run([program], env={"LD_PRELOAD": LIBRARY}, capture_output=True)
+        self.assertNotEqual(ends.returncode, 0)  # what doctor foretells
+        self.first("program-sanitized", "error", "libasan.so", arguments=("--", program),
+                   inside=two_hosts())
+        self.assertTrue(self.doctor("--", program, env={"ASAN_OPTIONS": "verify_asan_link_order=0"},
+                                    inside=two_hosts()).stdout.startswith("well: "))
 
     def test_a_wrapper(self):
         self.first("preload-lost", "error", "setpriv --reset-env hands on no LD_PRELOAD",

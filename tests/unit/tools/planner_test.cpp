@@ -55,6 +55,26 @@ TEST(ObserveProfile, TakesWhatWasMeasured) {
     EXPECT_EQ(profile.problem(), "");
 }
 
+TEST(ObserveProfile, SaysThatAPlanWasInForce) {
+    std::vector<std::string> notes;
+    const auto read = [&](const json& record) {
+        notes.clear();
+        TraceOptions options;
+        options.notes = &notes;
+        (void)profile_from_text("r.json", record.dump(), options);
+    };
+    json record = report();
+    for (const char* state : {"observing", "fallen"}) {
+        record["plans"] = {{{"state", state}}};
+        read(record);
+        EXPECT_TRUE(notes.empty()) << state;
+    }
+    record["plans"] = {{{"state", "idle"}}, {{"state", "running"}}, "?"};
+    read(record);
+    ASSERT_EQ(notes.size(), 1U);
+    EXPECT_THAT(notes[0], HasSubstr("under a plan in force"));
+}
+
 struct Broken {
     const char* pointer;  // JSON pointer of what is changed
     json value;           // discarded: removed

@@ -6,6 +6,7 @@
 #include "tools/doctor/firewall_rules.h"
 #include "tools/doctor/gpu_facts.h"
 #include "tools/doctor/judge.h"
+#include "tools/doctor/link_routes.h"
 #include "tools/doctor/nccl_names.h"
 #include "tools/doctor/nccl_search.h"
 #include "tools/doctor/peer_text.h"
@@ -71,8 +72,34 @@ TEST(DoctorFacts, RulesThatStopTcp) {
     EXPECT_THAT(stopping_rules(":INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -p tcp -j "
                                "REJECT\n-A FORWARD -j DROP\n-A INPUT -p udp -j DROP\n"),
                 SizeIs(2));
+    // What Red Hat's hosts and firewalld end with: how the sender is told is no protocol.
+    EXPECT_THAT(stopping_rules("-A INPUT -j REJECT --reject-with icmp-host-prohibited\n"),
+                SizeIs(1));
+    EXPECT_THAT(stopping_rules("chain filter_INPUT {\n  type filter hook input priority 10; policy "
+                               "accept;\n  icmp type echo-request reject\n"
+                               "  reject with icmpx admin-prohibited\n"),
+                ElementsAre(HasSubstr("icmpx")));
     EXPECT_THAT(stopping_rules(":INPUT ACCEPT [0:0]\n"), IsEmpty());
     EXPECT_THAT(stopping_rules(""), IsEmpty());
+}
+
+TEST(DoctorFacts, NeighboursOfAnAddress) {
+    const auto neighbour = [](const char* text, int prefix) {
+        Address own;
+        Address other;
+        EXPECT_TRUE(parse_address(text, own)) << text;
+        own.prefix = prefix;
+        return neighbour_of(own, other) ? other.text() : std::string();
+    };
+    EXPECT_EQ(neighbour("10.1.0.4", 24), "10.1.0.5");
+    EXPECT_EQ(neighbour("10.1.0.1", 24), "10.1.0.3");      // not the network itself
+    EXPECT_EQ(neighbour("10.1.0.254", 24), "10.1.0.252");  // nor its broadcast address
+    EXPECT_EQ(neighbour("10.1.0.1", 30), "10.1.0.2");
+    EXPECT_EQ(neighbour("10.1.0.4", 31), "10.1.0.5");
+    EXPECT_EQ(neighbour("10.1.0.4", 32), "");
+    EXPECT_EQ(neighbour("fd00::8", 64), "fd00::9");
+    EXPECT_EQ(neighbour("fe80::8", 64), "");
+    EXPECT_EQ(neighbour("127.0.0.2", 8), "");
 }
 
 TEST(DoctorFacts, NamesOfNcclThatNobodyKnows) {

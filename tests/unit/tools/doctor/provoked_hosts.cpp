@@ -68,6 +68,10 @@ std::vector<Case> link_cases() {
              f.links->all.back().loopback = true;
              f.links->all.back().up = false;
          }},
+        {Finding::LinkRoute, "eth1: what 10.0.1.1 sends",
+         [](Facts& f) {
+             f.links->astray = {{"eth1", "what 10.0.1.1 sends leaves over eth0"}, {"eth7", "x"}};
+         }},
         {Finding::LinkShaped, "eth1 has the rule tbf rate 1Gbit",
          [](Facts& f) {
              f.links->shaped = {{"eth1", "tbf rate 1Gbit"}, {"docker0", "netem"}};
@@ -105,6 +109,16 @@ std::vector<Case> host_cases() {
     return {
         {Finding::Firewall, "policy drop",
          [](Facts& f) { f.host->firewall = {"chain input: policy drop"}; }},
+        {Finding::LimitAddressSpace, "ulimit -v is 1024 KiB",
+         [](Facts& f) { f.host->address_space = 1 << 20; }},
+        {Finding::LimitAddressSpace, "job.sh:3 sets ulimit -v",
+         [](Facts& f) {
+             f.command->limits = {{{"job.sh", 3, ""}, 'v', 500000}};
+         }},
+        {Finding::LimitThreads, "job.sh:3 sets ulimit -u to 100",
+         [](Facts& f) {
+             f.command->limits = {{{"job.sh", 3, ""}, 'u', 100}};
+         }},
         {Finding::ProbeUnanswered, "/usr/sbin/nft gave no answer",
          [](Facts& f) { f.host->unanswered = {"/usr/sbin/nft"}; }},
         {Finding::PortRange, "100 ports",
@@ -157,6 +171,13 @@ std::vector<Case> host_cases() {
         {Finding::GpuNone, "no NVIDIA driver", [](Facts& f) { f.host->gpu = {}; }},
         {Finding::GpuUnseen, "8 NVIDIA GPUs are there: NVML: Driver/library version mismatch",
          [](Facts& f) { f.host->gpu.nvml_problem = "NVML: Driver/library version mismatch"; }},
+        {Finding::GpusHidden, "CUDA_VISIBLE_DEVICES='none'",
+         [](Facts& f) { f.host->gpu.visible = "none"; }},
+        {Finding::GpusHidden, "CUDA_VISIBLE_DEVICES='8,0'",
+         [](Facts& f) {
+             f.host->gpu.visible = "8,0";
+             f.host->gpu.count = 8;
+         }},
         {Finding::GpusHidden, "CUDA_VISIBLE_DEVICES=''",
          [](Facts& f) { f.host->gpu.visible = ""; }},
         {Finding::GpuDriverMismatch, "535.104.05",

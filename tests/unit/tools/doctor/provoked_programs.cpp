@@ -37,6 +37,16 @@ std::vector<Case> program_cases() {
          [](Facts& f) { f.command->programs[0].dynamic = false; }},
         {Finding::ProgramRaised, "setuid",
          [](Facts& f) { f.command->programs[0].raised = "setuid"; }},
+        {Finding::ProgramSanitized, "./train is linked to libasan.so.8",
+         [](Facts& f) { f.command->programs[0].sanitizer = "libasan.so.8"; }},
+        {Finding::PreloadDoubtful, "job.sh:4 takes away",
+         [](Facts& f) {
+             f.command->preload_doubts = {{"job.sh", 4, "unset $(compgen -e)"}};
+         }},
+        {Finding::BackendOther, "train.py:9 asks PyTorch",
+         [](Facts& f) {
+             f.command->other_backends = {{"train.py", 9, "init_process_group('gloo')"}};
+         }},
         {Finding::PreloadLost, "job.sh:3: ssh hands",
          [](Facts& f) {
              f.command->loss = "ssh hands nothing; put deft behind it";

@@ -47,7 +47,8 @@ TEST(ScriptText, LimitsOfAScript) {
         read_shell_script("j", "ulimit -c 0\nulimit -Sn 256\nulimit -n $N\n").limits;
     ASSERT_EQ(limits.size(), 1U);
     EXPECT_EQ(limits[0].where.line, 2);
-    EXPECT_EQ(limits[0].files, 256U);
+    EXPECT_EQ(limits[0].most, 256U);
+    EXPECT_EQ(limits[0].letter, 'n');
 }
 
 TEST(ScriptText, ShellThatKeepsThePreload) {
@@ -60,6 +61,41 @@ TEST(ScriptText, ShellThatKeepsThePreload) {
     }
     EXPECT_THAT(shell_resets("unset LD_PRELOAD\ndeft run -- ./train"), IsEmpty());
     EXPECT_THAT(shell_resets("deft run -- true\nunset LD_PRELOAD\n./train"), ElementsAre(2));
+}
+
+TEST(ScriptText, ShellThatTakesAwayNamesOfALoop) {
+    for (const char* text :
+         {"for v in LD_PRELOAD A; do unset $v; done",
+          "for v in A LD_PRELOAD\ndo\nunset \"$v\"\ndone", "V=\"A LD_PRELOAD\"\nunset $V",
+          "unset $(compgen -v LD_)", "unset \"${!LD_@}\"", "eval \"unset LD_PRELOAD\"",
+          "for v in $(env); do [[ $v == LD_* ]] && unset $v; done",
+          "env --unset=LD_PRELOAD ./train", "env -uLD_PRELOAD ./train"}) {
+        EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
+    }
+}
+
+TEST(ScriptText, ShellThatTakesAwayComputedNames) {
+    const auto doubts = [](const char* text) {
+        const ScriptText found = read_shell_script("job.sh", text);
+        EXPECT_THAT(found.preload_resets, IsEmpty()) << text;
+        return found.preload_doubts;
+    };
+    for (const char* text : {"unset $(env | cut -d= -f1)", "unset `compgen -e`",
+                             "unset $(env | grep -v '^PATH=' | cut -d= -f1)",
+                             "mapfile -t names < <(compgen -e)\nunset \"${names[@]}\"",
+                             "env | cut -d= -f1 | while read -r v; do unset \"$v\"; done",
+                             "for v in $(compgen -e); do\n  unset $v\ndone",
+                             "eval $(env | sed 's/=.*//; s/^/unset /')"}) {
+        EXPECT_THAT(doubts(text), SizeIs(1)) << text;
+    }
+    for (const char* text :
+         {"unset $(env | grep -o '^SLURM_[A-Z_]*')", "unset ${!SLURM_@}", "unset $name",
+          "for v in A B; do unset $v; done", "unset -f $(declare -F)",
+          "unset $(env | grep -v ^LD_ | cut -d= -f1)", "unset LD_LIBRARY_PATH",
+          "for v in LD_LIBRARY_PATH BUILD_DIR; do unset $v; done", "eval \"$(conda shell.bash)\"",
+          "unset $(compgen -e)\ndeft run -- ./train"}) {
+        EXPECT_THAT(doubts(text), IsEmpty()) << text;
+    }
 }
 
 TEST(ScriptText, ShellCommandsAndAssignments) {
@@ -100,6 +136,52 @@ TEST(ScriptText, PythonThatTakesThePreloadAway) {
           "subprocess.run(c, env={**os.environ, 'A': '1'})", "# del os.environ['LD_PRELOAD']",
           "subprocess.run(c, env=environment)"}) {
         EXPECT_THAT(python_resets(line), IsEmpty()) << line;
+    }
+}
+
+TEST(ScriptText, PythonThatTakesAwayNamesOfALoop) {
+    for (const char* text :
+         {"for k in list(os.environ):\n    if k.startswith('LD_'):\n        del os.environ[k]",
+          "for k in ('LD_PRELOAD', 'A'): os.environ.pop(k, None)", "os.unsetenv('LD_PRELOAD')",
+          "env = {k: v for k, v in os.environ.items() if not k.startswith('LD_')}",
+          "os.environ = {'PATH': '/bin'}", "os.system('unset LD_PRELOAD; ./train')",
+          "subprocess.check_call('LD_PRELOAD= ./train', shell=True)"}) {
+        EXPECT_THAT(python_resets(text), SizeIs(1)) << text;
+    }
+    const auto doubts = [](const char* text) {
+        const ScriptText found = read_python_script("job.py", text);
+        EXPECT_THAT(found.preload_resets, IsEmpty()) << text;
+        return found.preload_doubts;
+    };
+    for (const char* text :
+         {"for k in list(os.environ): os.environ.pop(k)",
+          "for k in os.environ.copy():\n    if k not in KEEP:\n        del os.environ[k]",
+          "env = {k: v for k, v in os.environ.items() if k in keep}"}) {
+        EXPECT_THAT(doubts(text), SizeIs(1)) << text;
+    }
+    for (const char* text :
+         {"for k in list(os.environ):\n    if k.startswith('SLURM_'):\n        del os.environ[k]",
+          "for k in ('A', 'B'): os.environ.pop(k, None)", "os.environ.pop(name, None)",
+          "print({k: v for k, v in os.environ.items() if k.startswith('NCCL')})",
+          "env = {k: v for k, v in os.environ.items() if not k.startswith('SLURM_')}",
+          "os.environ = {**os.environ, 'A': '1'}", "os.system('ls')"}) {
+        EXPECT_THAT(doubts(text), IsEmpty()) << text;
+    }
+}
+
+TEST(ScriptText, PythonWithABackEndWithoutNccl) {
+    const auto others = [](const char* text) {
+        return read_python_script("t.py", text).other_backends;
+    };
+    EXPECT_THAT(others("dist.init_process_group(\"gloo\")"), SizeIs(1));
+    EXPECT_THAT(others("init_process_group(init_method='env://', backend='mpi')"), SizeIs(1));
+    for (const char* text :
+         {"dist.init_process_group('nccl')", "init_process_group()",
+          "init_process_group(backend=args.backend, init_method='env://')",
+          "init_process_group('cpu:gloo,cuda:nccl')", "dist.new_group(backend='gloo')",
+          "init_process_group('gloo' if cpu else 'nccl')",
+          "init_process_group('gloo')\ng = new_group(backend='nccl')"}) {
+        EXPECT_THAT(others(text), IsEmpty()) << text;
     }
 }
 
