@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/utf8.h"
+
 namespace deft {
 
 void JsonWriter::separate() {
@@ -52,10 +54,15 @@ JsonWriter& JsonWriter::close(char bracket) {
     return *this;
 }
 
+// Readers refuse a document with bytes that are no UTF-8, as of a command line that was cut or is
+// written in Latin-1.
 void JsonWriter::quote(std::string_view text) {
+    constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
     text_ += '"';
-    for (const char c : text) {
+    while (!text.empty()) {
+        const char c = text.front();
         const auto byte = static_cast<unsigned char>(c);
+        const std::size_t length = utf8_length(text);
         if (c == '"' || c == '\\') {
             text_ += '\\';
             text_ += c;
@@ -64,8 +71,9 @@ void JsonWriter::quote(std::string_view text) {
             std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
             text_ += escape;
         } else {
-            text_ += c;  // bytes of UTF-8 as they are
+            text_ += length == 0 ? kReplacement : text.substr(0, length);
         }
+        text.remove_prefix(length == 0 ? 1 : length);
     }
     text_ += '"';
 }

@@ -15,6 +15,7 @@
 #include "shim/control/directors.h"
 #include "shim/control/kill_switch.h"
 #include "shim/runtime/file_thread.h"
+#include "shim/runtime/job_folder.h"
 #include "shim/runtime/job_line.h"
 #include "shim/runtime/metrics.h"
 #include "shim/runtime/metrics_folder.h"
@@ -66,6 +67,7 @@ bool BackgroundThread::start() noexcept {
     }
     const char* step = "memory";
     int error = ENOMEM;
+    note_job_folder();
     try {
         ForkGuard::process().arm();
         // Never freed: threads may use it to the very end. "new BackgroundThread()" would fill the
@@ -345,7 +347,7 @@ void BackgroundThread::put_metrics() {
         if (!is_rank(facts)) {
             continue;
         }
-        const std::string path = metrics_path(folder, facts.rank);
+        const std::string path = in_job_folder(metrics_path(folder, facts.rank));
         if (!rank.metrics_path.empty() && rank.metrics_path != path) {
             files->put(rank.metrics_path, "");
         }

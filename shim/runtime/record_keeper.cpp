@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/record_pattern.h"
+#include "shim/runtime/job_folder.h"
 #include "shim/runtime/record_file.h"
 
 namespace deft {
@@ -41,7 +42,7 @@ bool RecordKeeper::put(ReportFacts& facts, const Track* track) {
     }
     facts.writer = writer_;
     const Config& config = Config::process();
-    const std::string path = expand_pattern(pattern(), facts.rank, config.job_id());
+    const std::string path = in_job_folder(expand_pattern(pattern(), facts.rank, config.job_id()));
     const bool named = config.setting(Key::Out).source != ValueSource::Default;
     const Earlier earlier = path == path_ ? Earlier::Look
                             : named       ? Earlier::Replace

@@ -299,7 +299,8 @@ int advise_command(const PlannerOptions& options) {
     }
     const std::string curves = options.curve ? write_curves(groups, options) : "";
     if (options.json) {
-        return print(all.dump(1) + "\n");
+        // Names of files need not be UTF-8.
+        return print(all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     }
     std::string text;
     for (const Group& group : groups) {

@@ -2,10 +2,10 @@
 // One rank of a small data-parallel job on CUDA's driver API and NCCL, with the calls PyTorch DDP
 // makes: one large bucket, then two and a map of used parameters in every iteration.
 //
-// usage: training_main linked|handle|leaky|held RANK RANKS ID_FILE ITERATIONS
+// usage: training_main linked|handle|leaky|held|moves RANK RANKS ID_FILE ITERATIONS
 //   handle: looks NCCL up on its handle, past any preload; leaky: never destroys its communicator;
 //   held: says on standard error when it has begun, and a call that fails does not end it, so that
-//   others than the caller can hear of it
+//   others than the caller can hear of it; moves: goes to the folder / when it has begun
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
     if (g_held) {
         std::fputs(kBegun, stderr);
     }
+    check(how == "moves" && ::chdir("/") != 0, "chdir");
     std::vector<float> host(bytes / 4);
     for (int i = 0; i < iterations; ++i) {
         // Every rank adds its number plus one: the sum is known.

@@ -296,6 +296,10 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("bucket   1:      8000000 bytes", out)
         found = json.loads(self.deft("advise", trace, "--json"))[0]
         self.assertLessEqual(found["delay"]["gain"]["low"], found["delay"]["gain"]["high"])
+        latin = os.path.join(self.folder.name, os.fsdecode(b"gr\xf6\xdfe.json"))
+        os.rename(trace, latin)
+        self.assertEqual(json.loads(self.deft("advise", latin, "--json"))[0]["delay"],
+                         found["delay"])
 
     def rank_file(self, rank, ranks, milliseconds, **more):
         """What mode observe writes: one bucket that is ready at the end of backward."""

@@ -154,6 +154,25 @@ TEST(Observe, RanksOfAHostShareAFile) {
     EXPECT_EQ(rank, 2);
 }
 
+// What is named from the working folder stays where the job has begun.
+TEST(Observe, AJobMayChangeItsWorkingFolder) {
+    const Folder folder;
+    fs::create_directory(folder / "metrics");
+    const Outcome job = finish(start({"/usr/bin/env", "--chdir=" + folder.path().string(),
+                                      TRAINING_MAIN, "moves", "0", "1", folder / "id", "20"},
+                                     {{"LD_PRELOAD", PRELOAD},
+                                      {"DEFT_MODE", "observe"},
+                                      {"DEFT_OUT", "moved.json"},
+                                      {"DEFT_METRICS", "metrics"},
+                                      {"NCCL_SOCKET_IFNAME", "lo"}},
+                                     folder),
+                               folder);
+    EXPECT_EQ(job.status, 0) << job.out << job.err;
+    EXPECT_EQ(job.err, "");
+    ASSERT_EQ(job.reports.count("moved.json"), 1U);
+    EXPECT_EQ(job.reports.at("moved.json")["final"], true);
+}
+
 TEST(Observe, AJobThatNeverDestroysItsCommunicatorLeavesAReport) {
     const Job job = run_ranks("leaky", 60, {{"LD_PRELOAD", PRELOAD}, {"DEFT_MODE", "observe"}});
     expect_done(job);

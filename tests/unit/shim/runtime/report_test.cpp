@@ -34,6 +34,18 @@ TEST(JsonWriter, EscapesAndNests) {
     EXPECT_EQ(parsed["last"], -7);
 }
 
+// A record whose command line is Latin-1, or was cut within a character, is one to its readers.
+TEST(JsonWriter, WritesUtf8WhateverItGets) {
+    JsonWriter json;
+    json.begin_array().value("\xC3\xA9\xE6\x97\xA5").value("f\xFCr").value("cut \xE6\x97");
+    json.value("\xED\xA0\x80").end_array();
+    const auto parsed = nlohmann::json::parse(json.text());
+    EXPECT_EQ(parsed[0], "\xC3\xA9\xE6\x97\xA5");
+    EXPECT_EQ(parsed[1], "f\xEF\xBF\xBDr");
+    EXPECT_EQ(parsed[2], "cut \xEF\xBF\xBD\xEF\xBF\xBD");
+    EXPECT_EQ(parsed[3], "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
 // What `deft report --trace` draws: the latest measured iterations in microseconds of UTC, and what
 // each link had carried by when.
 TEST(Report, HasTracedIterationsAndLinks) {
