@@ -108,7 +108,7 @@ def _future_of(state, bucket, buffer, work):
     if state.layers is not None:
         if bucket.index() == 0:
             state.together.begin()
-        left = left_sums.take(buffer)
+        left = left_sums.take(buffer, state.group)
     future = None
     if library().layers:
         done = _done(buffer)

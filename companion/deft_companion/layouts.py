@@ -5,6 +5,7 @@ import sys
 import weakref
 
 from .late_steps import lists_of
+from .overdue import why_not_left
 
 
 class Layout:
@@ -85,4 +86,4 @@ def why_not_layers(ddp, module):
         return "a part of it is a script (torch.jit)"
     if any(_is_compiled(one) for one in ddp.modules()):
         return "the job compiles (torch.compile)"
-    return ""
+    return why_not_left()

@@ -9,6 +9,7 @@ the process lives, whatever becomes of the companion: nobody else would wait for
 import sys
 
 from .library import library
+from .overdue import overdue
 from .surroundings import stream_of
 
 
@@ -24,8 +25,8 @@ _kept = {}
 class LeftSum:
     """Of one bucket."""
 
-    def __init__(self, handle, buffer):
-        self._handle, self._buffer = handle, buffer
+    def __init__(self, handle, buffer, group):
+        self._handle, self._buffer, self._group = handle, buffer, group
         _kept[buffer.data_ptr()] = buffer
 
     def wait(self, broken_off=False):
@@ -35,8 +36,10 @@ class LeftSum:
         if handle is None:
             return
         stream = stream_of(self._buffer.device)
+        wait = overdue.begin(self._group, self._buffer.device)
         result = library().wait_sum(handle, stream.cuda_stream if stream else None,
                                     0 if stream else 1)
+        overdue.end(wait, stream)
         if result <= 0:
             _kept.pop(self._buffer.data_ptr(), None)
         if result < 0 or (result > 0 and not broken_off):
@@ -44,10 +47,10 @@ class LeftSum:
                        "has failed")
 
 
-def take(buffer):
+def take(buffer, group):
     """What this thread's latest sum has left; None: the stream of its call waits for it."""
     handle = library().take_sum()
-    return LeftSum(handle, buffer) if handle else None
+    return LeftSum(handle, buffer, group) if handle else None
 
 
 class Together:

@@ -40,6 +40,7 @@ class NcclGroup(dist.ProcessGroup):
     def __init__(self, store, rank, size, options=None):
         super().__init__(rank, size)
         self._store, self._rank, self._size = store, rank, size
+        self._options = options
         timeout = getattr(options, "_timeout", None)
         self._seconds = timeout.total_seconds() if timeout else 1800.0
         self._channel = None
@@ -312,6 +313,10 @@ class NcclGroup(dist.ProcessGroup):
 
     # --- what torch.distributed asks a group for
     # ------------------------------------------------------------------
+
+    @property
+    def options(self):
+        return self._options
 
     def getBackendName(self):  # PyTorch's name
         return "nccl"

@@ -3,11 +3,13 @@
 hangs or crashes."""
 
 import os
+import signal
 import subprocess
 
 import support
 
 SCRIPT = os.path.join(support.HERE, "failing.py")
+STILL = os.path.join(support.HERE, "still_rank.py")
 
 
 class Failures(support.TorchTest):
@@ -32,6 +34,52 @@ class Failures(support.TorchTest):
         self.assertIn("rank 1 has had enough", job.output(1))
         self.assertEqual(codes[0], 1, job.output(0))
         self.assertIn("NcclError", job.output(0))
+
+    def stand_still(self, prefix=(), **env):
+        """Rank 1 does. How rank 0 ends, and its log."""
+        if not os.environ.get("TEST_TORCH_MAJOR"):   # since 2.2 by itself; torchrun sets it
+            env["NCCL_ASYNC_ERROR_HANDLING"] = "1"
+        job = self.job(2, STILL, prefix=prefix, env={"TIMEOUT": "30", **env})
+        try:
+            code = job.ranks[0].wait(2 * support.DEADLINE)
+        except subprocess.TimeoutExpired:
+            code = None
+        job.kill()
+        log = job.output(0)
+        self.assertIsNotNone(code, f"rank 0 hangs\n{job.outputs()}")
+        self.assertIn("stands still", log)
+        self.assertNotIn("went on", log)
+        self.assertIn("timed out", log)
+        return code, log
+
+    def test_a_rank_that_stands_still_ends_the_others_after_the_timeout(self):
+        self.assertEqual(self.stand_still()[0], 1)
+
+    def test_a_rank_that_stands_still_while_layers_wait_for_themselves(self):
+        """No work of PyTorch's is open then."""
+        deft = [support.DEFT, "run", "--mode", "exact", "--library", support.LIBRARY, "--"]
+        code, log = self.stand_still(deft, DEFT_LAYERWISE="auto", DEFT_PLAN="bytescheduler",
+                                     PLANNED="4")
+        self.assertEqual(code, -signal.SIGABRT, log)
+        self.assertRegex(log, "companion: rank 0: the sum of a bucket .* timed out")
+
+    def test_a_stream_that_waits_for_ever(self):
+        """With a stand-in for the stream."""
+        script = os.path.join(support.HERE, "overdue_sums.py")
+        package = os.path.join(support.ROOT, "companion")
+        handling = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+        for case, settings, code, text in (
+                ("never", {handling: "1"}, -signal.SIGABRT, "timed out"),
+                ("comes", {handling: "1"}, 0, "over 0 \n"),
+                ("never", {handling: "0"}, 0, "over 1 \n"),
+                ("never", {handling: "0", "NCCL_BLOCKING_WAIT": "1"}, 0, "is set"),
+                ("comes", {handling: "2"}, 0, "is set")):
+            with self.subTest(case=case, settings=settings):
+                done = subprocess.run([self.python, script, package], capture_output=True,
+                                      text=True, check=False, timeout=support.DEADLINE,
+                                      env=dict(os.environ, CASE=case, **settings))
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertIn(text, done.stdout + done.stderr)
 
     def test_ending_with_work_outstanding_and_without_destroy(self):
         job, codes = self.run_case("unwaited")
