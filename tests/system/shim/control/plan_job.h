@@ -2,7 +2,6 @@
 // Runs plan_main as the ranks of a job and reads what their updates received.
 #pragma once
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -14,12 +13,6 @@
 #include "tests/system/shim/process.h"
 
 namespace deft::test {
-
-// Whether the NCCL that jobs run with has this function: real ones are older than the stand-in.
-inline bool nccl_has(const char* function) {
-    void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
-    return library != nullptr && ::dlsym(library, function) != nullptr;
-}
 
 struct Row {
     int iteration = 0;

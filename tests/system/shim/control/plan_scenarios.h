@@ -83,6 +83,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "stall", .ending = Ending::Stall},
     {.name = "step", .asks = true},
     {.name = "suspend", .suspends = true},
+    {.name = "suspend medium", .first = kMedium, .suspends = true},
     {.name = "step biased", .asks = true, .biases = 100},
     {.name = "unheard", .counted = Counted::AtOnce, .unheard = true},
     {.name = "unsteady", .counted = Counted::AtOnce, .sizes = Sizes::Unsteady},

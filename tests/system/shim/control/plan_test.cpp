@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks on the software device whose plan comes into force while they run: what every update
 // received is compared with what it should have.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,15 @@
 
 namespace deft::test {
 namespace {
+
+// Whether the NCCL that jobs run with has this function: real ones are older than the stand-in, and
+// one that is installed is not what they run with.
+bool nccl_has(const char* function) {
+    const bool real = std::getenv("SOFTDEV_NCCL") != nullptr;
+    void* const library = ::dlopen(real ? "libnccl.so.2" : SOFT_NCCL, RTLD_LAZY | RTLD_LOCAL);
+    EXPECT_NE(library, nullptr) << ::dlerror();
+    return library != nullptr && ::dlsym(library, function) != nullptr;
+}
 
 TEST(Plan, ADelayedUpdateGetsEveryGradientOnce) {
     for (const int ranks : {2, 3}) {
@@ -207,6 +217,23 @@ TEST(Plan, ASuspendedCommunicatorIsPlannedForAgainWhenItIsResumed) {
         EXPECT_EQ(job.rows[0].back().bucket[0], job.rows[0].back().iteration) << "it comes back";
         EXPECT_EQ(count(job.ranks[0].err, "plan in force"), 2u) << job.ranks[0].err;
         EXPECT_EQ(count(job.ranks[0].err, "of the communicator agree"), 2u) << job.ranks[0].err;
+    }
+}
+
+// With lanes over two networks: all of them go, and all come back.
+TEST(Plan, ASuspendedCommunicatorGivesUpLanesOfAllNetworks) {
+    if (!nccl_has("ncclCommSuspend")) {
+        GTEST_SKIP() << "this NCCL has no ncclCommSuspend";
+    }
+    const Job job =
+        run(2, 60, {{"DEFT_MODE", "deft"}, {"DEFT_PLAN", "delay0"}, {"DEFT_LANES", "Socket"}},
+            "suspend medium");
+    expect_sound(job);
+    EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 0);
+    for (const Outcome& rank : job.ranks) {
+        EXPECT_EQ(count(rank.err, "plan in force"), 2u) << rank.err;
+        EXPECT_EQ(count(rank.out, "resumed\n"), 1u) << rank.out;
+        EXPECT_GE(count(rank.err, "2 lanes took"), 2u) << "made anew: " << rank.err;
     }
 }
 
