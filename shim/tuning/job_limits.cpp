@@ -30,6 +30,11 @@ const char* named_algorithm() {
     if (tuner != nullptr && std::strstr(tuner, "deft") == nullptr) {
         return "NCCL_TUNER_PLUGIN";
     }
+    // From 2.28 on a library of the job's may say what NCCL's variables are, to NCCL alone.
+    const char* const library = value_of("NCCL_ENV_PLUGIN");
+    if (library != nullptr && ::strcasecmp(library, "none") != 0) {
+        return "NCCL_ENV_PLUGIN";
+    }
     return set("NCCL_ALGO") ? "NCCL_ALGO" : set("NCCL_PROTO") ? "NCCL_PROTO" : nullptr;
 }
 

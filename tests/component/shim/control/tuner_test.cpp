@@ -220,6 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Limits, LeftAlone,
                          ::testing::Values(std::pair{"NCCL_ALGO", "Ring"},
                                            std::pair{"NCCL_PROTO", "LL"},
                                            std::pair{"NCCL_TUNER_PLUGIN", "libown.so"},
+                                           std::pair{"NCCL_ENV_PLUGIN", "site"},
                                            std::pair{"NCCL_NET", "IB"},
                                            std::pair{"NCCL_NET", "AWS Libfabric"}));
 
@@ -242,6 +243,7 @@ INSTANTIATE_TEST_SUITE_P(Limits, Unlimited,
                          ::testing::Values(std::pair{"NCCL_NET", "socket"},
                                            std::pair{"NCCL_NET", "deft"},
                                            std::pair{"NCCL_TUNER_PLUGIN", "libnccl-net-deft.so"},
+                                           std::pair{"NCCL_ENV_PLUGIN", "none"},
                                            std::pair{"NCCL_ALGO", ""}));
 
 // The job may set variables while other threads of this library are at work.
