@@ -228,13 +228,8 @@ void TuningLeader::await(const Propose& propose) {
         settled();
         return;
     }
-    if (state_ == State::Comparing) {
-        judge();
-    } else if (const auto times = tuner_.times(serial_)) {
-        take_times(*times);
-        return;
-    }
-    if (state_ != State::Settling && over_time()) {
+    const bool over = state_ == State::Comparing ? judge() : take_times();
+    if (!over && over_time()) {
         give_up("the job's calls have changed meanwhile");
     }
 }
@@ -290,22 +285,26 @@ bool TuningLeader::over_time() const {
     return tuner_.calls() > started_at_ + most || cuda::host_now() - since_ns_ > kLongest;
 }
 
-void TuningLeader::take_times(const tuning::Times& times) {
+bool TuningLeader::take_times() {
+    const auto times = tuner_.times(serial_);
+    if (!times) {
+        return false;
+    }
     const bool looked = order_.rounds == tuning::kLookRounds;
     bool open = false;
     for (std::size_t i = 0; i < races_.size(); ++i) {
         if (order_.entries[i].candidates.size() > 1) {
             if (looked) {
-                races_[i].look(times[i]);
+                races_[i].look((*times)[i]);
             } else {
-                races_[i].take(times[i]);
+                races_[i].take((*times)[i]);
             }
             open = open || races_[i].open();
         }
     }
     if (open) {
         next_part(state_, iteration_s() < kShortIteration ? tuning::kMostRounds : tuning::kRounds);
-        return;
+        return true;
     }
     for (std::size_t i = kept_.size(); i < races_.size(); ++i) {
         take_verdict(i);
@@ -313,6 +312,7 @@ void TuningLeader::take_times(const tuning::Times& times) {
     if (state_ != State::Trying || !narrow()) {
         compare();
     }
+    return true;
 }
 
 void TuningLeader::take_verdict(std::size_t entry) {
@@ -370,15 +370,15 @@ void TuningLeader::compare() {
     next(State::Comparing, std::move(order));
 }
 
-void TuningLeader::judge() {
+bool TuningLeader::judge() {
     const std::vector<std::int64_t> begins = tuner_.window_begins(serial_);
     if (begins.empty() || begins.back() == 0) {
-        return;
+        return false;
     }
     const std::vector<double> ratios = tuning::ratios_of(begins);
     if (ratios.empty()) {
         give_up("the comparison's times are missing");
-        return;
+        return true;
     }
     ratios_.insert(ratios_.end(), ratios.begin(), ratios.end());
     const bool narrower_alone =
@@ -387,15 +387,16 @@ void TuningLeader::judge() {
     const double most = narrower_alone ? tuning::kAboutAsLong : tuning::kGain;
     if (!tuning::clear(ratios_, most)) {
         next(State::Comparing, order_);
-        return;
+        return true;
     }
     compared_ = tuning::median_of(ratios_);
     if (compared_ > most) {
         give_up("the iteration takes " + std::to_string(compared_) +
                 " times as long with what is faster by itself");
-        return;
+        return true;
     }
     settle();
+    return true;
 }
 
 // What was kept before holds on; of what was tried now, NCCL's own choice. No order says so: trials

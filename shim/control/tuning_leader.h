@@ -50,11 +50,12 @@ private:
     const char* state_name() const;
     void watch(const Propose& propose);
     void await(const Propose& propose);
-    void take_times(const tuning::Times& times);
+    // Of the order that is under way. False: it is not over yet.
+    bool take_times();
+    bool judge();
     void take_verdict(std::size_t entry);
     bool narrow();
     void compare();
-    void judge();
     bool over_time() const;
     void next(State state, tuning::Order order);
     void next_part(State state, std::uint32_t rounds);

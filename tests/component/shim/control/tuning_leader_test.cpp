@@ -269,6 +269,25 @@ TEST_F(Course, WhatTheIterationDoesNotFeelIsNotKept) {
     EXPECT_TRUE(latest_[kSmall.count].own());
 }
 
+// Its ratios lie on both sides at first.
+TEST_F(Course, ComparesOnceMoreWhatIsInDoubt) {
+    const auto compared = [this] {
+        return std::count_if(orders_.begin(), orders_.end(), [](const tuning::Order& order) {
+            return order.phase == tuning::Phase::Compare;
+        });
+    };
+    for (int i = 0; i < 3'000 && state() != "settled"; ++i) {
+        const bool first = compared() == 1 && leader().made() >= orders_.back().start;
+        const std::uint64_t window =
+            first ? (leader().made() - orders_.back().start) / orders_.back().window_calls : 0;
+        takes_ = window == 1 || window == 3 ? tree_is_far_slower : tree_is_faster;
+        iterate({kLarge});
+    }
+    EXPECT_EQ(compared(), 2);
+    EXPECT_EQ(tuning_.facts().reason, "");
+    EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
+}
+
 // What is said to be kept is what all ranks have been told to keep.
 TEST_F(Course, NothingIsKeptBeforeAllRanksHaveIt) {
     for (int i = 0; i < 3'000 && (orders_.empty() || orders_.back().phase != tuning::Phase::Fixed);
