@@ -96,7 +96,7 @@ void TuningLeader::watch(const Propose& propose) {
     next_look_ = tuner_.calls() + kOften * iteration_;
     const char* const fixed = tuner_.job_names_algorithm();
     if (fixed != nullptr) {
-        reason_ = std::string(fixed) + " is set";
+        reason_ = std::string(fixed) + " is the job's";
         rounds_ = kMostRounds;
         return;
     }
