@@ -283,6 +283,7 @@ TEST_F(Course, ComparesOnceMoreWhatIsInDoubt) {
         takes_ = window == 1 || window == 3 ? tree_is_far_slower : tree_is_faster;
         iterate({kLarge});
     }
+    settle({kLarge});
     EXPECT_EQ(compared(), 2);
     EXPECT_EQ(tuning_.facts().reason, "");
     EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
