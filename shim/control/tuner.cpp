@@ -133,6 +133,7 @@ void Tuner::collect(const tuning::Order& order) {
     collected_.over = order.phase == tuning::Phase::Fixed;
     told_.clear();
     if (order.phase == tuning::Phase::Trial) {
+        ahead_ns_ = 0;
         for (const tuning::Entry& entry : order.entries) {
             collected_.times.emplace_back(tuning::Table::samples_of(order, entry), 0);
             collected_.missing += collected_.times.back().size();
@@ -169,6 +170,7 @@ void Tuner::collect_sample(const tuning::SeenCall& call) {
     if (call.elapsed_ns >= 0) {
         collected_.times[entry][sample] =
             static_cast<std::uint64_t>(std::max<std::int64_t>(call.elapsed_ns, 1));
+        ahead_ns_ = std::max(ahead_ns_, cuda::host_now() - call.issued_ns);
     }
     collected_.missing -= collected_.missing > 0 ? 1 : 0;
 }
@@ -294,6 +296,11 @@ std::optional<tuning::Times> Tuner::times(std::uint64_t serial) const {
 std::vector<std::int64_t> Tuner::window_begins(std::uint64_t serial) const {
     const MutexLock lock(mutex_);
     return collected_.order.serial == serial ? collected_.begins : std::vector<std::int64_t>{};
+}
+
+std::int64_t Tuner::ahead_ns() const {
+    const MutexLock lock(mutex_);
+    return ahead_ns_;
 }
 
 double Tuner::call_rate() const {

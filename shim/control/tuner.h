@@ -77,13 +77,19 @@ public:
     std::optional<tuning::Times> times(std::uint64_t serial) const;
     // Of a comparison: when its windows began, as far as they have.
     std::vector<std::int64_t> window_begins(std::uint64_t serial) const;
+    // How long before their end this rank's host makes calls, at most, by those of the latest trial
+    // that are timed. In nanoseconds.
+    std::int64_t ahead_ns() const;
     // Calls made a second.
     double call_rate() const;
 
     // What the job has said stands.
     const char* job_names_algorithm() const noexcept { return info_.limits.names_algorithm; }
+    // Releases before 2.27 were not looked at for what they make of a number above their own.
     bool limits_channels() const noexcept {
-        return info_.limits.channels || tuning::configuration_limits_channels();
+        constexpr int kChannelsSince = 22700;
+        return info_.limits.channels || tuning::configuration_limits_channels() ||
+               info_.table->version < kChannelsSince;
     }
 
     // On this rank another algorithm may be tried, as far as a look of late tells.
@@ -125,7 +131,8 @@ private:
     std::uint64_t prepared_ DEFT_GUARDED_BY(mutex_) = 0;  // serial of the one that is not decided
     std::map<std::uint64_t, bool> decisions_ DEFT_GUARDED_BY(mutex_);
     Collected collected_ DEFT_GUARDED_BY(mutex_);
-    std::uint64_t latest_ DEFT_GUARDED_BY(mutex_) = 0;           // call that note() has heard of
+    std::uint64_t latest_ DEFT_GUARDED_BY(mutex_) = 0;  // call that note() has heard of
+    std::int64_t ahead_ns_ DEFT_GUARDED_BY(mutex_) = 0;
     std::map<int, tuning::Times> told_ DEFT_GUARDED_BY(mutex_);  // leader: of collected_, by rank
     std::int64_t rate_since_ns_ DEFT_GUARDED_BY(mutex_) = 0;
     std::uint64_t rate_calls_ DEFT_GUARDED_BY(mutex_) = 0;

@@ -18,13 +18,20 @@ constexpr unsigned kMostTries = 6;   // calls named in vain, each further ahead
 // Rounds that the ranks did not begin: other communicators of theirs may be under way.
 constexpr unsigned kMostPutOff = 6;
 constexpr std::int64_t kPutOff = 15'000'000'000;  // nanoseconds, doubled each time
-constexpr double kSwitchAhead = 0.5;              // seconds
+// A switch is named so many seconds ahead while nobody knows how long the ranks take to agree; then
+// several times as far as they took, within these bounds.
+constexpr double kMostAhead = 0.5;
+constexpr double kLeastAhead = 0.1;
+constexpr double kVotesAhead = 4;
 constexpr std::uint64_t kAheadIterations = 3;
-// A host that is iterations ahead of the device meets a window early.
-constexpr std::uint64_t kWindowIterations = 8;
+// Where iterations are shorter, calls cost little and their times lie far apart.
+constexpr double kShortIteration = 0.02;  // seconds
+// Of a comparison's windows.
+constexpr double kLeastIterations = 4;
+constexpr double kMostIterations = 8;
 // Calls: a rank that is ahead has to remember it still.
 constexpr std::uint64_t kFarthestBack = tuning::CallHistory::kCalls / 2;
-constexpr double kWindow = 0.1;                       // seconds, at least
+constexpr double kWindow = 0.2;                       // seconds, at least
 constexpr std::int64_t kLongest = 1'800'000'000'000;  // nanoseconds, of a trial
 
 }  // namespace
@@ -58,10 +65,7 @@ TuningFacts TuningLeader::facts() const {
 }
 
 tuning::Freedom TuningLeader::freedom() const {
-    // Releases before it were not looked at for what they make of a number above their own.
-    constexpr int kChannelsSince = 22700;
-    return {info_.nranks, tuner_.room_for_algorithms(),
-            info_.table->version >= kChannelsSince && !tuner_.limits_channels(),
+    return {info_.nranks, tuner_.room_for_algorithms(), !tuner_.limits_channels() && channels_,
             tuner_may_reorder()};
 }
 
@@ -92,25 +96,29 @@ void TuningLeader::watch(const Propose& propose) {
     next_look_ = tuner_.calls() + kOften * iteration_;
     const char* const fixed = tuner_.job_names_algorithm();
     if (fixed != nullptr) {
-        reason_ = std::string(fixed) + " is set";
+        reason_ = std::string(fixed) + " is the job's";
         rounds_ = kMostRounds;
         return;
     }
-    tuning::Order order;
+    channels_ = true;
     // A kind of which the ranks can agree on nothing any more goes back to NCCL's own choice.
     std::vector<Kept> held;
     std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(held),
                  [this](const Kept& kept) { return tuner_.steady(kept.key); });
     found_ = held;
+    races_.clear();
     for (const Kept& kept : held) {
-        order.entries.push_back({kept.key, {kept.choice}});
+        races_.emplace_back(std::vector{kept.choice});
     }
     bool any = false;
     for (const tuning::JobCalls::Repeated& call : tuner_.repeated(kOften, 2 * iteration_)) {
         const bool known = std::any_of(kept_.begin(), kept_.end(),
                                        [&call](const Kept& kept) { return kept.key == call.key; });
-        if (!known && order.entries.size() < tuning::kMostEntries) {
-            order.entries.push_back({call.key, tuning::ways(call, freedom())});
+        if (!known && found_.size() < tuning::kMostEntries) {
+            std::vector<CollectiveChoice> candidates = tuning::ways(call, freedom());
+            const auto narrower = tuning::narrower(call.key, {}, call.offer.own, freedom());
+            candidates.insert(candidates.end(), narrower.begin() + 1, narrower.end());
+            races_.emplace_back(candidates);
             found_.push_back({call.key, {}, 0, 0, call.offer.own, false});
             any = true;
         }
@@ -121,7 +129,7 @@ void TuningLeader::watch(const Propose& propose) {
     }
     kept_ = std::move(held);
     ++rounds_;
-    next_trial(State::Trying, std::move(order), tuning::kLookRounds);
+    next_part(State::Trying, tuning::kLookRounds);
     await(propose);
 }
 
@@ -133,10 +141,43 @@ void TuningLeader::next(State state, tuning::Order order) {
     tries_ = 0;
 }
 
-void TuningLeader::next_trial(State state, tuning::Order order, std::uint8_t rounds) {
+// What is in doubt is tried. For other kinds NCCL's own choice holds meanwhile, or what was kept
+// before.
+void TuningLeader::next_part(State state, std::uint32_t rounds) {
+    tuning::Order order;
     order.phase = tuning::Phase::Trial;
-    order.rounds = rounds;
+    order.rounds = static_cast<std::uint8_t>(rounds);
+    for (std::size_t i = 0; i < found_.size(); ++i) {
+        std::vector<CollectiveChoice> candidates{{}};
+        if (i < kept_.size() || races_[i].open()) {
+            candidates = races_[i].choices();
+        }
+        order.entries.push_back({found_[i].key, std::move(candidates)});
+    }
     next(state, std::move(order));
+}
+
+// What holds for a kind until something else is kept.
+CollectiveChoice TuningLeader::before(std::size_t entry) const {
+    return entry < kept_.size() ? kept_[entry].choice : CollectiveChoice{};
+}
+
+// 0: that is not known.
+double TuningLeader::iteration_s() const {
+    const double rate = tuner_.call_rate();
+    return rate > 0 ? static_cast<double>(iteration_) / rate : 0;
+}
+
+// A host that is iterations ahead of its device meets a window that early: most of the window has
+// to lie behind.
+std::uint64_t TuningLeader::window_iterations() const {
+    const double iteration = iteration_s();
+    if (iteration == 0) {
+        return static_cast<std::uint64_t>(kMostIterations);
+    }
+    const double ahead = static_cast<double>(tuner_.ahead_ns()) * 1e-9 / iteration;
+    const double enough = std::clamp(2 * ahead + 2, kLeastIterations, kMostIterations);
+    return static_cast<std::uint64_t>(std::max(enough, kWindow / iteration) + 1);
 }
 
 // False: the council is busy, the last switch is still ahead, or another communicator has its turn.
@@ -145,12 +186,12 @@ bool TuningLeader::send(const Propose& propose) {
         return false;
     }
     const std::uint64_t iteration = std::max<std::uint64_t>(iteration_, 1);
-    const double rate = tuner_.call_rate();
+    const double seconds =
+        vote_s_ > 0 ? std::clamp(kVotesAhead * vote_s_, kLeastAhead, kMostAhead) : kMostAhead;
     const std::uint64_t ahead =
-        kAheadIterations * iteration + static_cast<std::uint64_t>(rate * kSwitchAhead) + 1;
-    const auto in_window =
-        static_cast<std::uint64_t>(rate * kWindow / static_cast<double>(iteration));
-    order_.window_calls = iteration * std::max(kWindowIterations, in_window + 1);
+        kAheadIterations * iteration + static_cast<std::uint64_t>(tuner_.call_rate() * seconds) + 1;
+    const bool compares = order_.phase == tuning::Phase::Compare;
+    order_.window_calls = iteration * (compares ? window_iterations() : 1);
     const std::uint64_t calls = tuner_.calls();
     // All ranks should have made the call up to which they are compared. Further back with each
     // try.
@@ -160,6 +201,7 @@ bool TuningLeader::send(const Propose& propose) {
         return false;
     }
     started_at_ = calls + (ahead << tries_);
+    proposed_ns_ = cuda::host_now();
     return propose(tuning::encode(order_), started_at_, serial_);
 }
 
@@ -178,18 +220,16 @@ void TuningLeader::await(const Propose& propose) {
         cancelled();
         return;
     }
-    since_ns_ = since_ns_ != 0 ? since_ns_ : cuda::host_now();
+    if (since_ns_ == 0) {
+        since_ns_ = cuda::host_now();
+        vote_s_ = std::max(vote_s_, static_cast<double>(since_ns_ - proposed_ns_) * 1e-9);
+    }
     if (state_ == State::Settling) {
         settled();
         return;
     }
-    if (state_ == State::Comparing) {
-        judge();
-    } else if (const auto times = tuner_.times(serial_)) {
-        take_times(*times);
-        return;
-    }
-    if (state_ != State::Settling && over_time()) {
+    const bool over = state_ == State::Comparing ? judge() : take_times();
+    if (!over && over_time()) {
         give_up("the job's calls have changed meanwhile");
     }
 }
@@ -197,8 +237,15 @@ void TuningLeader::await(const Propose& propose) {
 void TuningLeader::cancelled() {
     serial_ = 0;
     ++tries_;
-    if (state_ == State::Trying && tries_ == kMostTries / 2) {
-        drop_other_algorithms();  // some rank may have no room for their connections
+    // Some rank may have no channels to give, or no room for connections of other algorithms.
+    if (state_ == State::Trying && tries_ == kMostTries / 3) {
+        channels_ = false;
+        drop([](const Kept&, const CollectiveChoice& choice) { return choice.channels != 0; });
+    }
+    if (state_ == State::Trying && tries_ == 2 * kMostTries / 3) {
+        drop([](const Kept& kept, const CollectiveChoice& choice) {
+            return choice.algorithm >= 0 && choice.algorithm != kept.own.algorithm;
+        });
     }
     if (tries_ < kMostTries) {
         return;
@@ -222,14 +269,13 @@ void TuningLeader::put_off() {
     state_ = kept_.empty() ? State::Watching : State::Settled;
 }
 
-void TuningLeader::drop_other_algorithms() {
-    for (std::size_t i = 0; i < order_.entries.size(); ++i) {
-        const std::int8_t own = found_[i].own.algorithm;
-        if (i >= kept_.size()) {
-            std::erase_if(order_.entries[i].candidates, [own](const CollectiveChoice& choice) {
-                return choice.algorithm >= 0 && choice.algorithm != own;
-            });
-        }
+// Candidates of a look that has yet to be agreed on.
+void TuningLeader::drop(bool (*wrong)(const Kept& kept, const CollectiveChoice& choice)) {
+    for (std::size_t i = kept_.size(); i < races_.size(); ++i) {
+        std::vector<CollectiveChoice> candidates = races_[i].choices();
+        std::erase_if(candidates, [&](const auto& choice) { return wrong(found_[i], choice); });
+        races_[i] = tuning::Race(candidates);
+        order_.entries[i].candidates = std::move(candidates);
     }
 }
 
@@ -239,72 +285,78 @@ bool TuningLeader::over_time() const {
     return tuner_.calls() > started_at_ + most || cuda::host_now() - since_ns_ > kLongest;
 }
 
-void TuningLeader::take_verdict(std::size_t entry, const std::vector<std::uint64_t>& times) {
-    const tuning::Entry& tried = order_.entries[entry];
+bool TuningLeader::take_times() {
+    const auto times = tuner_.times(serial_);
+    if (!times) {
+        return false;
+    }
+    const bool looked = order_.rounds == tuning::kLookRounds;
+    bool open = false;
+    for (std::size_t i = 0; i < races_.size(); ++i) {
+        if (order_.entries[i].candidates.size() > 1) {
+            if (looked) {
+                races_[i].look((*times)[i]);
+            } else {
+                races_[i].take((*times)[i]);
+            }
+            open = open || races_[i].open();
+        }
+    }
+    if (open) {
+        next_part(state_, iteration_s() < kShortIteration ? tuning::kMostRounds : tuning::kRounds);
+        return true;
+    }
+    for (std::size_t i = kept_.size(); i < races_.size(); ++i) {
+        take_verdict(i);
+    }
+    if (state_ != State::Trying || !narrow()) {
+        compare();
+    }
+    return true;
+}
+
+void TuningLeader::take_verdict(std::size_t entry) {
+    if (!races_[entry].begun()) {
+        return;
+    }
     Kept& found = found_[entry];
     const bool trying = state_ == State::Trying;
-    const tuning::Verdict verdict =
-        trying ? tuning::fastest(tried, times) : tuning::narrowest(tried, times);
-    if (verdict.own_ms == 0) {  // too few times
+    const tuning::Race::Verdict verdict = races_[entry].verdict();
+    if (verdict.first_ms == 0) {  // too few times
         // One that stops while it is narrowed keeps what its trial has found.
         found.aside = trying;
         return;
     }
-    found.choice = tried.candidates[verdict.candidate];
-    found.own_ms = trying || found.own_ms == 0 ? verdict.own_ms : found.own_ms;
+    found.choice = verdict.choice;
+    found.own_ms = trying ? verdict.first_ms : found.own_ms;
     found.chosen_ms = verdict.chosen_ms;
 }
 
-// A look at what is to be tried is over. False: of all that nothing but the first is left.
-bool TuningLeader::take_look(const tuning::Times& times) {
+// A way that has won is tried with fewer channels; NCCL's own has been. False: no other has won.
+bool TuningLeader::narrow() {
     bool any = false;
-    tuning::Order order = order_;
-    for (std::size_t i = 0; i < order.entries.size(); ++i) {
-        tuning::Entry& entry = order.entries[i];
-        if (entry.candidates.size() == 1) {
-            continue;
+    for (std::size_t i = 0; i < races_.size(); ++i) {
+        const Kept& found = found_[i];
+        std::vector<CollectiveChoice> candidates{before(i)};
+        if (i >= kept_.size() && found.choice.algorithm >= 0) {
+            candidates = tuning::narrower(found.key, found.choice, found.own, freedom());
         }
-        const tuning::Look look = tuning::look(entry, times[i]);
-        entry.candidates = look.worth_trying;
-        if (entry.candidates.size() > 1) {
-            any = true;
-        } else {
-            // What has not been compared with NCCL's own choice holds in trials alone.
-            entry.candidates = {{}};
-            found_[i].aside = found_[i].aside || (state_ == State::Trying && look.own_ms == 0);
-            found_[i].own_ms = found_[i].own_ms != 0 ? found_[i].own_ms : look.own_ms;
-            found_[i].chosen_ms = look.own_ms;
-        }
+        any = any || candidates.size() > 1;
+        races_[i] = tuning::Race(candidates);
     }
     if (any) {
-        next_trial(state_, std::move(order), tuning::kRounds);
+        next_part(State::Narrowing, tuning::kLookRounds);
     }
     return any;
 }
 
-void TuningLeader::take_times(const tuning::Times& times) {
-    const bool looked = order_.rounds == tuning::kLookRounds;
-    if (looked && take_look(times)) {
-        return;
-    }
-    const bool trying = state_ == State::Trying;
+void TuningLeader::compare() {
     tuning::Order order;
-    for (std::size_t i = 0; i < order_.entries.size(); ++i) {
-        const tuning::Entry& entry = order_.entries[i];
-        if (!looked && entry.candidates.size() > 1) {
-            take_verdict(i, times[i]);
-        }
-        order.entries.push_back({entry.key, narrower(i)});
-    }
-    if (trying && freedom().channels) {
-        next_trial(State::Narrowing, std::move(order), tuning::kLookRounds);
-        return;
-    }
+    order.phase = tuning::Phase::Compare;
     bool any = false;
-    for (std::size_t i = 0; i < order.entries.size(); ++i) {
-        const CollectiveChoice before = i < kept_.size() ? kept_[i].choice : CollectiveChoice{};
-        order.entries[i].candidates = {before, found_[i].choice};
-        any = any || before != found_[i].choice;
+    for (std::size_t i = 0; i < found_.size(); ++i) {
+        order.entries.push_back({found_[i].key, {before(i), found_[i].choice}});
+        any = any || before(i) != found_[i].choice;
     }
     if (!any) {
         const bool all_aside =
@@ -314,45 +366,37 @@ void TuningLeader::take_times(const tuning::Times& times) {
                           : "NCCL's own choice is the best");
         return;
     }
-    order.phase = tuning::Phase::Compare;
+    ratios_.clear();
     next(State::Comparing, std::move(order));
 }
 
-// What is to be tried next of an entry.
-std::vector<CollectiveChoice> TuningLeader::narrower(std::size_t entry) const {
-    const Kept& found = found_[entry];
-    if (entry < kept_.size()) {
-        return {kept_[entry].choice};
-    }
-    if (found.aside) {
-        return {{}};
-    }
-    std::vector<CollectiveChoice> narrower =
-        tuning::narrower(found.key, found.choice, found.own, freedom());
-    if (narrower.size() == 1) {
-        return {{}};  // what has not been compared with NCCL's own choice holds in trials alone
-    }
-    return narrower;
-}
-
-void TuningLeader::judge() {
+bool TuningLeader::judge() {
     const std::vector<std::int64_t> begins = tuner_.window_begins(serial_);
     if (begins.empty() || begins.back() == 0) {
-        return;
+        return false;
     }
-    const double ratio = tuning::ratio_of(begins);
-    const bool narrower_alone = std::none_of(found_.begin(), found_.end(), [](const Kept& found) {
-        return found.choice.algorithm >= 0;
-    });
+    const std::vector<double> ratios = tuning::ratios_of(begins);
+    if (ratios.empty()) {
+        give_up("the comparison's times are missing");
+        return true;
+    }
+    ratios_.insert(ratios_.end(), ratios.begin(), ratios.end());
+    const bool narrower_alone =
+        std::none_of(found_.begin() + static_cast<std::ptrdiff_t>(kept_.size()), found_.end(),
+                     [](const Kept& found) { return found.choice.algorithm >= 0; });
     const double most = narrower_alone ? tuning::kAboutAsLong : tuning::kGain;
-    if (ratio == 0 || ratio > most) {
-        give_up(ratio == 0 ? "the comparison's times are missing"
-                           : "the iteration takes " + std::to_string(ratio) +
-                                 " times as long with what is faster by itself");
-        return;
+    if (!tuning::clear(ratios_, most)) {
+        next(State::Comparing, order_);
+        return true;
     }
-    compared_ = ratio;
+    compared_ = tuning::median_of(ratios_);
+    if (compared_ > most) {
+        give_up("the iteration takes " + std::to_string(compared_) +
+                " times as long with what is faster by itself");
+        return true;
+    }
     settle();
+    return true;
 }
 
 // What was kept before holds on; of what was tried now, NCCL's own choice. No order says so: trials

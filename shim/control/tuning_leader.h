@@ -13,6 +13,7 @@
 #include "shim/control/plan_report.h"
 #include "shim/control/tuner.h"
 #include "shim/tuning/judgement.h"
+#include "shim/tuning/race.h"
 
 namespace deft::director {
 
@@ -49,17 +50,21 @@ private:
     const char* state_name() const;
     void watch(const Propose& propose);
     void await(const Propose& propose);
-    void take_times(const tuning::Times& times);
-    bool take_look(const tuning::Times& times);
-    void take_verdict(std::size_t entry, const std::vector<std::uint64_t>& times);
-    std::vector<CollectiveChoice> narrower(std::size_t entry) const;
-    void judge();
+    // Of the order that is under way. False: it is not over yet.
+    bool take_times();
+    bool judge();
+    void take_verdict(std::size_t entry);
+    bool narrow();
+    void compare();
     bool over_time() const;
     void next(State state, tuning::Order order);
-    void next_trial(State state, tuning::Order order, std::uint8_t rounds);
+    void next_part(State state, std::uint32_t rounds);
     void cancelled();
     void put_off();
-    void drop_other_algorithms();
+    void drop(bool (*wrong)(const Kept& kept, const CollectiveChoice& choice));
+    CollectiveChoice before(std::size_t entry) const;
+    double iteration_s() const;
+    std::uint64_t window_iterations() const;
     void give_up(const std::string& why);
     void settle();
     void settled();
@@ -78,9 +83,14 @@ private:
     unsigned rounds_ = 0;   // of tuning, from watching to settled
     unsigned put_off_ = 0;  // rounds that the ranks did not begin
     std::int64_t rests_until_ns_ = 0;
-    std::uint64_t next_look_ = 0;  // not before so many calls
-    std::vector<Kept> found_;      // by entry of the order
-    std::vector<Kept> kept_;       // what holds between orders
+    std::uint64_t next_look_ = 0;      // not before so many calls
+    bool channels_ = true;             // no rank seems to refuse fewer of them
+    std::vector<Kept> found_;          // by entry of the order
+    std::vector<tuning::Race> races_;  // the same, of a trial
+    std::vector<double> ratios_;       // of a comparison, all of its parts
+    std::vector<Kept> kept_;           // what holds between orders
+    std::int64_t proposed_ns_ = 0;
+    double vote_s_ = 0;  // that the ranks have taken to agree, at most; 0: not known
     double compared_ = 1;
     double ratio_ = 1;
     std::string reason_ = "the job's calls are being learned";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/tuning/job_limits.h"
 
+#include <dlfcn.h>
 #include <strings.h>
 
 #include <algorithm>
@@ -24,11 +25,29 @@ bool set(const char* variable) {
     return value_of(variable) != nullptr;
 }
 
+// From 2.28 on a library of the job's may say what NCCL's variables are, to NCCL alone. Where none
+// is named NCCL looks for one with this name.
+const char* variables_library() {
+    constexpr const char* kUnnamed = "libnccl-env.so";
+    if (const char* const name = value_of("NCCL_ENV_PLUGIN")) {
+        return ::strcasecmp(name, "none") != 0 ? "NCCL_ENV_PLUGIN" : nullptr;
+    }
+    void* const loaded = ::dlopen(kUnnamed, RTLD_LAZY | RTLD_NOLOAD);
+    if (loaded == nullptr) {
+        return nullptr;
+    }
+    ::dlclose(loaded);
+    return kUnnamed;
+}
+
 const char* named_algorithm() {
     // Where the job's own tuner cannot be opened NCCL would turn to this library.
     const char* const tuner = value_of("NCCL_TUNER_PLUGIN");
     if (tuner != nullptr && std::strstr(tuner, "deft") == nullptr) {
         return "NCCL_TUNER_PLUGIN";
+    }
+    if (const char* const library = variables_library()) {
+        return library;
     }
     return set("NCCL_ALGO") ? "NCCL_ALGO" : set("NCCL_PROTO") ? "NCCL_PROTO" : nullptr;
 }

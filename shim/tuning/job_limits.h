@@ -6,9 +6,9 @@ namespace deft::tuning {
 
 // As of when a communicator is made. Pointers are to literals.
 struct JobLimits {
-    // NCCL_ALGO or NCCL_PROTO, if it is set, also in NCCL's own files, or NCCL_TUNER_PLUGIN, if it
-    // names another tuner than this library; null: none. A job that needs equal bits in every run
-    // sets them.
+    // NCCL_ALGO or NCCL_PROTO, if it is set, also in NCCL's own files; NCCL_TUNER_PLUGIN, if it
+    // names another tuner than this library; NCCL_ENV_PLUGIN or libnccl-env.so, which may set any
+    // of them; null: none. A job that needs equal bits in every run sets them.
     const char* names_algorithm = nullptr;
     bool channels = false;       // variables limit them
     bool other_network = false;  // NCCL_NET names one that is neither deft nor NCCL's Socket

@@ -9,10 +9,6 @@ namespace deft::tuning {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d54'5444;  // "DTTM"
-constexpr double kClearlyFaster = 0.97;
-constexpr double kAboutAsFast = 1.01;
-constexpr double kFarSlower = 1.5;
-constexpr std::size_t kFewest = 4;  // times, of a candidate that is judged
 
 // Whose order of addition is nobody's concern: nothing is added, or two numbers are, or integers.
 // An operation of the job's own multiplies first. Multiplied and added at once, two numbers may
@@ -38,48 +34,6 @@ bool accurate(const Key& key, int nranks, const CollectiveChoice& own, int algor
     }
     const bool more_rounding = algorithm == DEFT_TUNER_RING && nranks > kManyRanks;
     return element_size(key.type) == 2 && !more_rounding;
-}
-
-double median_ms(std::vector<std::uint64_t> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return static_cast<double>(*middle) * 1e-6;
-}
-
-// What counts of a trial, by candidate.
-std::vector<std::vector<std::uint64_t>> sort_times(const Entry& entry,
-                                                   const std::vector<std::uint64_t>& times) {
-    const std::size_t candidates = entry.candidates.size();
-    std::vector<std::vector<std::uint64_t>> sorted(candidates);
-    for (std::size_t i = kWarmRounds * candidates; i < times.size(); ++i) {
-        if (times[i] != 0) {
-            sorted[Table::candidate_of(static_cast<std::uint32_t>(i), candidates)].push_back(
-                times[i]);
-        }
-    }
-    return sorted;
-}
-
-// By candidate; 0: too few times.
-std::vector<double> medians(const std::vector<std::vector<std::uint64_t>>& sorted) {
-    std::vector<double> medians;
-    for (const std::vector<std::uint64_t>& times : sorted) {
-        medians.push_back(times.size() >= kFewest ? median_ms(times) : 0);
-    }
-    return medians;
-}
-
-// More than noise: of each side all times but one are on their side of the other's median.
-bool apart(const std::vector<std::uint64_t>& shorter, double shorter_ms,
-           const std::vector<std::uint64_t>& longer, double longer_ms) {
-    const auto below = std::count_if(shorter.begin(), shorter.end(), [longer_ms](auto time) {
-        return static_cast<double>(time) * 1e-6 < longer_ms;
-    });
-    const auto above = std::count_if(longer.begin(), longer.end(), [shorter_ms](auto time) {
-        return static_cast<double>(time) * 1e-6 > shorter_ms;
-    });
-    return below + 1 >= static_cast<std::ptrdiff_t>(shorter.size()) &&
-           above + 1 >= static_cast<std::ptrdiff_t>(longer.size());
 }
 
 }  // namespace
@@ -148,7 +102,7 @@ bool decode(std::span<const std::byte> bytes, std::uint64_t& serial, Times& time
     times.resize(entries);
     for (std::vector<std::uint64_t>& entry : times) {
         const std::size_t samples = in.get<std::uint16_t>();
-        if (!in.ok() || samples > kRounds * kMostCandidates) {
+        if (!in.ok() || samples > kMostRounds * kMostCandidates) {
             return false;
         }
         entry.resize(samples);
@@ -173,77 +127,36 @@ Times least(const std::vector<Times>& of_ranks) {
     return least;
 }
 
-// The shortest time counts: connections are made in the first round. Where a candidate's is
-// missing, the trial will tell.
-Look look(const Entry& entry, const std::vector<std::uint64_t>& times) {
-    const std::size_t candidates = entry.candidates.size();
-    std::vector<std::uint64_t> shortest(candidates, 0);
-    for (std::size_t i = 0; i < times.size(); ++i) {
-        std::uint64_t& least =
-            shortest[Table::candidate_of(static_cast<std::uint32_t>(i), candidates)];
-        if (times[i] != 0 && (least == 0 || times[i] < least)) {
-            least = times[i];
-        }
-    }
-    Look look{{}, static_cast<double>(shortest[0]) * 1e-6};
-    for (std::size_t i = 0; i < candidates; ++i) {
-        const double most = kFarSlower * static_cast<double>(shortest[0]);
-        if (i == 0 || (shortest[0] != 0 && static_cast<double>(shortest[i]) <= most)) {
-            look.worth_trying.push_back(entry.candidates[i]);
-        }
-    }
-    return look;
-}
-
-Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times) {
-    const std::vector<std::vector<std::uint64_t>> sorted = sort_times(entry, times);
-    const std::vector<double> all = medians(sorted);
-    Verdict verdict{0, all.front(), all.front()};
-    for (std::size_t i = 1; i < all.size() && verdict.own_ms > 0; ++i) {
-        if (all[i] > 0 && all[i] < verdict.chosen_ms && all[i] < kClearlyFaster * verdict.own_ms &&
-            apart(sorted[i], all[i], sorted.front(), verdict.own_ms)) {
-            verdict.candidate = i;
-            verdict.chosen_ms = all[i];
-        }
-    }
-    return verdict;
-}
-
-Verdict narrowest(const Entry& entry, const std::vector<std::uint64_t>& times) {
-    const std::vector<double> all = medians(sort_times(entry, times));
-    Verdict verdict{0, all.front(), all.front()};
-    double best = all.front();
-    for (const double median : all) {
-        best = median > 0 ? std::min(best, median) : best;
-    }
-    for (std::size_t i = 1; i < all.size() && verdict.own_ms > 0; ++i) {
-        if (all[i] > 0 && all[i] <= kAboutAsFast * best) {
-            verdict.candidate = i;
-            verdict.chosen_ms = all[i];
-        }
-    }
-    return verdict;
-}
-
 // Each window against the one before and the one behind it, so that a drift does not count.
-double ratio_of(const std::vector<std::int64_t>& begins) {
+std::vector<double> ratios_of(const std::vector<std::int64_t>& begins) {
     if (begins.size() != kWindows + 1 ||
         std::find(begins.begin(), begins.end(), 0) != begins.end()) {
-        return 0;
+        return {};
     }
     std::vector<double> ratios;
-    for (std::size_t i = 3; i + 1 < kWindows; i += 2) {
+    for (std::size_t i = 1; i + 1 < kWindows; i += 2) {
         const auto length = [&begins](std::size_t window) {
             return static_cast<double>(begins[window + 1] - begins[window]);
         };
         const double without = (length(i - 1) + length(i + 1)) / 2;
         if (without <= 0) {
-            return 0;
+            return {};
         }
         ratios.push_back(length(i) / without);
     }
-    std::sort(ratios.begin(), ratios.end());
-    return ratios[ratios.size() / 2];
+    return ratios;
+}
+
+double median_of(std::vector<double> ratios) {
+    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+    std::nth_element(ratios.begin(), middle, ratios.end());
+    return *middle;
+}
+
+bool clear(const std::vector<double>& ratios, double most) {
+    const auto above = static_cast<std::size_t>(
+        std::count_if(ratios.begin(), ratios.end(), [most](double ratio) { return ratio > most; }));
+    return ratios.size() > kWindows / 2 || above == 0 || above == ratios.size();
 }
 
 }  // namespace deft::tuning

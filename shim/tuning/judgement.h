@@ -37,26 +37,15 @@ bool decode(std::span<const std::byte> bytes, std::uint64_t& serial, Times& time
 // A call takes as long as on the rank that came last: the others have waited for it.
 Times least(const std::vector<Times>& of_ranks);
 
-struct Verdict {
-    std::size_t candidate = 0;
-    double own_ms = 0;     // of the first candidate; 0: too few times to tell
-    double chosen_ms = 0;  // of that one
-};
-
-// Of a look at candidates (kLookRounds).
-struct Look {
-    std::vector<CollectiveChoice> worth_trying;  // the first, and those that are not far slower
-    double own_ms = 0;                           // of the first candidate; 0: not known
-};
-Look look(const Entry& entry, const std::vector<std::uint64_t>& times);
-// The fastest, if it is clearly faster than the first.
-Verdict fastest(const Entry& entry, const std::vector<std::uint64_t>& times);
-// Of candidates with fewer and fewer channels the last that is about as fast as the first.
-Verdict narrowest(const Entry& entry, const std::vector<std::uint64_t>& times);
-
-// Of a comparison: when the first call of each window was made, kWindows + 1 of them. The time of
-// an iteration with the second candidates, as a part of that with the first. 0: it cannot be told.
-double ratio_of(const std::vector<std::int64_t>& begins);
+// Of a part of a comparison: when the first call of each window was made, kWindows + 1 of them. The
+// time of an iteration in each second window, as a part of that in its neighbours. Empty: it cannot
+// be told.
+std::vector<double> ratios_of(const std::vector<std::int64_t>& begins);
+// None of them may be missing.
+double median_of(std::vector<double> ratios);
+// Their median tells whether they are above `most`. Those of one part tell where all of them lie on
+// one side: were they as often above as below, that would be so in 1 of 32 comparisons on each.
+bool clear(const std::vector<double>& ratios, double most);
 // What has to be gained is more than what other communicators of the job do to a comparison. Fewer
 // channels alone are kept for what they leave to the job's computing, so an iteration that takes as
 // long is enough.

@@ -9,7 +9,7 @@
 namespace deft::tuning {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x324e'5544;  // "DUN2"
+constexpr std::uint32_t kMagic = 0x334e'5544;  // "DUN3"
 
 const char* type_name(int type) {
     constexpr std::array kNames = {"int8",    "uint8",    "int32",   "uint32",
@@ -31,7 +31,7 @@ bool sane(const Order& order) {
     const bool ends = order.phase == Phase::Trial || order.phase == Phase::Compare;
     const bool phase = order.phase == Phase::Fixed || (ends && order.window_calls > 0);
     const bool rounds =
-        order.phase != Phase::Trial || order.rounds == kLookRounds || order.rounds == kRounds;
+        order.phase != Phase::Trial || (order.rounds > 0 && order.rounds <= kMostRounds);
     return phase && rounds &&
            std::all_of(order.entries.begin(), order.entries.end(), [&](const Entry& e) {
                return may_tune(e.key.function) &&

@@ -47,20 +47,20 @@ struct Entry {
     std::vector<CollectiveChoice> candidates;  // at least one
 };
 
-// Rounds of a trial: of the first, in which connections are made, no time counts.
-inline constexpr std::uint32_t kWarmRounds = 2;
-inline constexpr std::uint32_t kRounds = kWarmRounds + 8;
-// A look at each candidate before its trial: what is far slower is not tried so often.
+// A trial is made in parts (race.h). The first is a look at each candidate: of its first round, in
+// which connections are made, no time counts.
 inline constexpr std::uint32_t kLookRounds = 2;
-// Windows of a comparison; the first two do not count.
-inline constexpr std::uint32_t kWindows = 20;
+inline constexpr std::uint32_t kRounds = 4;       // of the other parts,
+inline constexpr std::uint32_t kMostRounds = 16;  // where calls are short
+// Windows of a part of a comparison.
+inline constexpr std::uint32_t kWindows = 11;
 
 struct Order {
     std::uint64_t serial = 0;  // of the proposal that it came with; not sent in it
     Phase phase = Phase::Fixed;
     std::uint64_t start = 0;         // ordinal of the first call it holds for
-    std::uint64_t window_calls = 0;  // of a comparison
-    std::uint8_t rounds = 0;         // of a trial, kLookRounds or kRounds
+    std::uint64_t window_calls = 0;  // of a comparison; of a trial's iteration
+    std::uint8_t rounds = 0;         // of a trial's part
     std::uint64_t mark = 0;          // ordinal of an earlier call, up to which all ranks must have
     std::uint64_t history = 0;       // made the same ones (call_history.h)
     std::vector<Entry> entries;
@@ -101,11 +101,12 @@ public:
         return candidates > 1 ? order.rounds * candidates : 0;
     }
 
-    // A trial has all its samples, or a comparison its windows, within so many calls, unless the
-    // job does not make some of them any more. Each of the calls comes once an iteration at least.
-    // Behind them NCCL's own choices hold, or what was kept before.
+    // A trial's part has all its samples within so many calls, unless the job does not make some of
+    // them any more: each of them comes once an iteration at least, and a host may be some dozens
+    // of short iterations ahead of its device. Behind them NCCL's own choices hold, or what was
+    // kept before.
     static std::uint64_t calls_of(const Order& order) {
-        constexpr std::uint32_t kLate = 32;
+        constexpr std::uint32_t kLate = 96;
         std::uint32_t iterations = kWindows;
         for (const Entry& entry : order.entries) {
             iterations = std::max(iterations, samples_of(order, entry));

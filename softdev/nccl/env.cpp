@@ -2,6 +2,7 @@
 #include "softdev/nccl/env.h"
 
 #include <pthread.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,13 +11,43 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 
 #include "base/hash.h"
 #include "softdev/nccl/log.h"
 
 namespace softdev::nccl {
 
+namespace {
+
+// Lines NAME=VALUE. What is set already stands.
+void set_from(const std::string& path) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        const size_t equals = line.find('=');
+        if (!line.starts_with('#') && equals != line.npos) {
+            setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 0);
+        }
+    }
+}
+
+// The user's file, then the host's. As NCCL, which puts what they say into the environment when it
+// asks for its first variable.
+void read_files() {
+    const char* const named = std::getenv("NCCL_CONF_FILE");
+    if (named != nullptr && *named != '\0') {
+        set_from(named);
+    } else if (const passwd* const user = getpwuid(getuid())) {
+        set_from(std::string(user->pw_dir) + "/.nccl.conf");
+    }
+    set_from("/etc/nccl.conf");
+}
+
+}  // namespace
+
 std::optional<std::string> env_text(const char* name) {
+    static std::once_flag once;
+    std::call_once(once, read_files);
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0') {
         return std::nullopt;

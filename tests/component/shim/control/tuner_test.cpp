@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank says yes to a tuned way only where it does the same as all others. The test plays the
 // leader.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -220,8 +221,24 @@ INSTANTIATE_TEST_SUITE_P(Limits, LeftAlone,
                          ::testing::Values(std::pair{"NCCL_ALGO", "Ring"},
                                            std::pair{"NCCL_PROTO", "LL"},
                                            std::pair{"NCCL_TUNER_PLUGIN", "libown.so"},
+                                           std::pair{"NCCL_ENV_PLUGIN", "site"},
                                            std::pair{"NCCL_NET", "IB"},
                                            std::pair{"NCCL_NET", "AWS Libfabric"}));
+
+// NCCL has found one by itself, and the job's variables are what that library says.
+struct Library {
+    void* handle = ::dlopen(ENV_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    ~Library() { ::dlclose(handle); }
+};
+class WithEnvLibrary : public TunedRank {
+protected:
+    Library library_;
+};
+TEST_F(WithEnvLibrary, WhatTheJobItselfHasSaidStands) {
+    ASSERT_NE(library_.handle, nullptr) << ::dlerror();
+    make(kMark + 1);
+    EXPECT_FALSE(order({{}, kRingLl}) == Decision::Commit);
+}
 
 class LimitedChannels : public LimitedRank {};
 TEST_P(LimitedChannels, SayNothingOfAlgorithms) {
@@ -242,6 +259,7 @@ INSTANTIATE_TEST_SUITE_P(Limits, Unlimited,
                          ::testing::Values(std::pair{"NCCL_NET", "socket"},
                                            std::pair{"NCCL_NET", "deft"},
                                            std::pair{"NCCL_TUNER_PLUGIN", "libnccl-net-deft.so"},
+                                           std::pair{"NCCL_ENV_PLUGIN", "none"},
                                            std::pair{"NCCL_ALGO", ""}));
 
 // The job may set variables while other threads of this library are at work.

@@ -114,16 +114,22 @@ public:
     Tuner& tuner() { return tuner_; }
     std::uint64_t made() const { return made_; }
     int heard() const { return heard_; }
+    void limit_channels() { info_.limits.channels = true; }
+    void take_old_nccl() { info_.table = table_of<22605>(); }
 
 private:
-    static CommunicatorInfo info_of(int rank) {
+    template <int Version>
+    static const NcclTable* table_of() {
         static const NcclTable table = [] {
             NcclTable made;
-            made.version = 22809;
+            made.version = Version;
             return made;
         }();
+        return &table;
+    }
+    static CommunicatorInfo info_of(int rank) {
         CommunicatorInfo info;
-        info.table = &table;
+        info.table = table_of<22809>();
         info.rank = rank;
         info.nranks = kRanks;
         info.device = rank;
@@ -131,7 +137,7 @@ private:
     }
 
     agreement::Council& council_;
-    const CommunicatorInfo info_;
+    CommunicatorInfo info_;
     Tuner tuner_;
     std::uint64_t made_ = 0;
     std::uint64_t history_ = 0;
@@ -244,8 +250,7 @@ TEST_F(Course, LeavesNcclsChoiceWhereNothingIsFaster) {
     EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
     EXPECT_TRUE(latest_[kLarge.count].own());
     EXPECT_TRUE(latest_[kSmall.count].own());
-    ASSERT_EQ(orders_.size(), 4u)
-        << "looks and trials end by themselves: no order says that nothing changes";
+    ASSERT_EQ(orders_.size(), 2u) << "a look and one part of a trial tell, and end by themselves";
 }
 
 TEST_F(Course, WhatIsFarSlowerIsTriedTwiceAndNotMore) {
@@ -262,6 +267,26 @@ TEST_F(Course, WhatTheIterationDoesNotFeelIsNotKept) {
     EXPECT_NE(tuning_.facts().reason, "");
     EXPECT_EQ(orders_.back().phase, tuning::Phase::Compare);
     EXPECT_TRUE(latest_[kSmall.count].own());
+}
+
+// Its ratios lie on both sides at first.
+TEST_F(Course, ComparesOnceMoreWhatIsInDoubt) {
+    const auto compared = [this] {
+        return std::count_if(orders_.begin(), orders_.end(), [](const tuning::Order& order) {
+            return order.phase == tuning::Phase::Compare;
+        });
+    };
+    for (int i = 0; i < 3'000 && state() != "settled"; ++i) {
+        const bool first = compared() == 1 && leader().made() >= orders_.back().start;
+        const std::uint64_t window =
+            first ? (leader().made() - orders_.back().start) / orders_.back().window_calls : 0;
+        takes_ = window == 1 || window == 3 ? tree_is_far_slower : tree_is_faster;
+        iterate({kLarge});
+    }
+    settle({kLarge});
+    EXPECT_EQ(compared(), 2);
+    EXPECT_EQ(tuning_.facts().reason, "");
+    EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
 }
 
 // What is said to be kept is what all ranks have been told to keep.
@@ -353,6 +378,17 @@ TEST_F(Course, LeavesOutWhatTheJobNoLongerMakes) {
         EXPECT_FALSE(tries(order, kSmall, {}));
     }
 }
+
+// Another rank does not change channels: other ways are tuned all the same.
+class Channels : public Course, public ::testing::WithParamInterface<void (Rank::*)()> {};
+TEST_P(Channels, StayNcclsWhereOneRankSaysSo) {
+    (ranks_[1].get()->*GetParam())();
+    settle({kLarge});
+    EXPECT_EQ(tuning_.facts().reason, "");
+    EXPECT_EQ(latest_[kLarge.count], kTree);
+}
+INSTANTIATE_TEST_SUITE_P(Reasons, Channels,
+                         ::testing::Values(&Rank::limit_channels, &Rank::take_old_nccl));
 
 class Memory : public Course {
 protected:

@@ -27,6 +27,7 @@ std::vector<std::string> ways(const std::string& log) {
     return ways;
 }
 
+// Of what `extra` says, NCCL_CONF_FILE is the text of the file.
 class Job {
 public:
     explicit Job(const std::string& calls, int iterations, Environment extra = {}, int ranks = 2,
@@ -48,11 +49,16 @@ public:
                                     {"LD_PRELOAD", PRELOAD},
                                     {"NCCL_NET_PLUGIN", PRELOAD}};
             for (const auto& [key, value] : extra) {
+                const bool file = key.ends_with("NCCL_CONF_FILE");
+                if (file) {
+                    std::ofstream(folder_ / "nccl.conf") << value << '\n';
+                }
                 const bool own = key.starts_with("rank");  // "rank1 NAME"
+                const std::string given = file ? (folder_ / "nccl.conf").string() : value;
                 if (!own) {
-                    environment[key] = value;
+                    environment[key] = given;
                 } else if (key.starts_with("rank" + number + " ")) {
-                    environment[key.substr(key.find(' ') + 1)] = value;
+                    environment[key.substr(key.find(' ') + 1)] = given;
                 }
             }
             started_.push_back(
@@ -186,20 +192,23 @@ TEST(OwnTuner, Wins) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, Untuned,
-    ::testing::Values(std::pair{"Default", Environment{{"DEFT_TUNER", ""}}},
-                      std::pair{"Off", Environment{{"DEFT_TUNER", "off"}}},
-                      std::pair{"Algorithm", Environment{{"NCCL_ALGO", "Ring,Tree"}}},
-                      std::pair{"Protocol", Environment{{"NCCL_PROTO", "LL,Simple"}}},
-                      std::pair{"NoTuner", Environment{{"NCCL_TUNER_PLUGIN", "none"}}},
-                      std::pair{"Observe", Environment{{"DEFT_MODE", "observe"}}},
-                      std::pair{"ModeOff", Environment{{"DEFT_MODE", "off"}}},
-                      std::pair{"OneRankObserves", Environment{{"rank1 DEFT_MODE", "observe"}}},
-                      // NCCL 2.21 tells a tuner nothing of what there is.
-                      std::pair{"OldNccl", Environment{{"SOFTDEV_NCCL_VERSION", "22105"}}},
-                      std::pair{"OneRankDiffers", Environment{{"rank1 DEFT_TUNER", "off"}}},
-                      std::pair{"OneRankWithout", Environment{{"rank1 NCCL_TUNER_PLUGIN", "none"}}},
-                      std::pair{"OneRankNamesAlgorithms",
-                                Environment{{"rank1 NCCL_ALGO", "Ring,Tree"}}}),
+    ::testing::Values(
+        std::pair{"Default", Environment{{"DEFT_TUNER", ""}}},
+        std::pair{"Off", Environment{{"DEFT_TUNER", "off"}}},
+        std::pair{"Algorithm", Environment{{"NCCL_ALGO", "Ring,Tree"}}},
+        std::pair{"Protocol", Environment{{"NCCL_PROTO", "LL,Simple"}}},
+        std::pair{"AlgorithmInAFile", Environment{{"NCCL_CONF_FILE", "NCCL_ALGO=Ring,Tree"}}},
+        std::pair{"OneRankHasAFile", Environment{{"rank1 NCCL_CONF_FILE", "NCCL_PROTO=LL,Simple"}}},
+        std::pair{"EnvLibrary", Environment{{"NCCL_ENV_PLUGIN", "site"}}},
+        std::pair{"NoTuner", Environment{{"NCCL_TUNER_PLUGIN", "none"}}},
+        std::pair{"Observe", Environment{{"DEFT_MODE", "observe"}}},
+        std::pair{"ModeOff", Environment{{"DEFT_MODE", "off"}}},
+        std::pair{"OneRankObserves", Environment{{"rank1 DEFT_MODE", "observe"}}},
+        // NCCL 2.21 tells a tuner nothing of what there is.
+        std::pair{"OldNccl", Environment{{"SOFTDEV_NCCL_VERSION", "22105"}}},
+        std::pair{"OneRankDiffers", Environment{{"rank1 DEFT_TUNER", "off"}}},
+        std::pair{"OneRankWithout", Environment{{"rank1 NCCL_TUNER_PLUGIN", "none"}}},
+        std::pair{"OneRankNamesAlgorithms", Environment{{"rank1 NCCL_ALGO", "Ring,Tree"}}}),
     [](const auto& info) { return info.param.first; });
 
 class Release : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};

@@ -64,7 +64,7 @@ TEST(TuningTable, RefusesWhatIsNoOrder) {
         }
     }
     Order endless = trial();
-    endless.rounds = 255;
+    endless.rounds = kMostRounds + 1;
     EXPECT_FALSE(decode(encode(endless), read)) << "as long as no trial is";
     Order empty_window = trial();
     empty_window.window_calls = 0;
