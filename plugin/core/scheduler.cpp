@@ -7,6 +7,7 @@
 namespace deft::net {
 namespace {
 
+constexpr std::uint64_t kEnoughForAny = 64 << 10;
 constexpr std::uint64_t kWholeChunk = 4 << 20;  // a path that comes back can take part of the rest
 constexpr std::uint64_t kMaxChunk = 1 << 30;    // lengths on the wire have 32 bits
 
@@ -36,10 +37,13 @@ int earliest_finish(std::span<const PathOutlook> paths, std::uint64_t bytes) {
 }
 
 std::uint32_t chunk_bytes(std::uint64_t total, std::size_t usable, double fastest) {
-    // One syscall and one acknowledgement per chunk: on fast links a chunk lasts 50 us at least.
+    // One syscall and one acknowledgement per chunk: on fast links a chunk lasts 50 us at least,
+    // and twice that where it is small.
+    const std::uint64_t least = std::clamp<std::uint64_t>(
+        static_cast<std::uint64_t>(fastest * 100e-6), kMinChunk, kEnoughForAny);
     const auto worth = static_cast<std::uint64_t>(fastest * 50e-6);
-    std::uint64_t size = std::clamp<std::uint64_t>(worth, kMinChunk, 1 << 20);
-    if (usable <= 1 || total < 2 * std::uint64_t{kMinChunk}) {
+    std::uint64_t size = std::clamp<std::uint64_t>(worth, least, 1 << 20);
+    if (usable <= 1 || total < 2 * least) {
         size = std::min<std::uint64_t>(total, kWholeChunk);
     } else if (size > total / 2) {
         size = total / 2;

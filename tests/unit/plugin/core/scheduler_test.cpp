@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plugin/core/path_state.h"
 #include "plugin/core/rate.h"
 
@@ -34,10 +36,39 @@ TEST(Scheduler, ChunksAreAlignedBoundedAndFew) {
             }
         }
     }
-    EXPECT_EQ(chunk_bytes(100, 2, 1e9), 128U);          // whole
-    EXPECT_EQ(chunk_bytes(65536, 2, 1e9), 65536U);      // too small to share
+    EXPECT_EQ(chunk_bytes(100, 2, 1e9), 128U);      // whole
+    EXPECT_EQ(chunk_bytes(65536, 2, 1e9), 65536U);  // too small to share
+    EXPECT_EQ(chunk_bytes(32767, 2, 50e6), 32768U);
     EXPECT_EQ(chunk_bytes(1 << 20, 1, 1e9), 1U << 20);  // nobody to share with
     EXPECT_EQ(chunk_bytes(1 << 20, 2, 100e6), kMinChunk);
+    EXPECT_EQ(chunk_bytes(1 << 20, 2, 1e9), 65536U);
+}
+
+// When the slower path is done with its share of a message that nothing follows, next to what both
+// together need for it.
+double alone(std::uint64_t total, double fast, double slow) {
+    PathOutlook paths[] = {{true, fast, 0, 0}, {true, slow, 0, 0}};
+    const std::uint64_t chunk = chunk_bytes(total, 2, fast);
+    for (std::uint64_t at = 0; at < total; at += chunk) {
+        const std::uint64_t bytes = std::min(chunk, total - at);
+        paths[earliest_finish(paths, chunk)].queued += bytes;
+    }
+    const double last = std::max(static_cast<double>(paths[0].queued) / fast,
+                                 static_cast<double>(paths[1].queued) / slow);
+    return last * (fast + slow) / static_cast<double>(total);
+}
+
+// NCCL cuts a sum of half a megabyte into such messages and waits for each of them.
+TEST(Scheduler, SlowPathsEndTogetherAfterAMessageThatIsAlone) {
+    for (const double fast : {12.5e6, 50e6, 125e6}) {
+        double sum = 0;
+        int count = 0;
+        for (std::uint64_t total = 48 * 1024; total <= 256 * 1024; total += 4096) {
+            sum += alone(total, fast, fast / 2);
+            ++count;
+        }
+        EXPECT_LT(sum / count, 1.1) << fast;
+    }
 }
 
 TEST(Rate, IsLearnedFromBusyStretchesOnly) {
