@@ -44,7 +44,10 @@ std::uint32_t chunk_bytes(std::uint64_t total, std::size_t usable, double fastes
     const auto worth = static_cast<std::uint64_t>(fastest * 50e-6);
     std::uint64_t size = std::clamp<std::uint64_t>(worth, least, 1 << 20);
     if (usable <= 1 || total < 2 * least) {
-        size = std::min<std::uint64_t>(total, kWholeChunk);
+        // On the slowest of links acknowledgements show that it moves: every half a second.
+        const std::uint64_t whole = std::clamp<std::uint64_t>(
+            static_cast<std::uint64_t>(fastest / 2), kEnoughForAny, kWholeChunk);
+        size = std::min(total, whole);
     } else if (size > total / 2) {
         size = total / 2;
     }
