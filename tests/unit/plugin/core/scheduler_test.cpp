@@ -39,7 +39,7 @@ TEST(Scheduler, ChunksAreAlignedBoundedAndFew) {
     EXPECT_EQ(chunk_bytes(100, 2, 1e9), 128U);      // whole
     EXPECT_EQ(chunk_bytes(65536, 2, 1e9), 65536U);  // too small to share
     EXPECT_EQ(chunk_bytes(32767, 2, 50e6), 32768U);
-    EXPECT_EQ(chunk_bytes(1 << 20, 1, 1e9), 1U << 20);  // nobody to share with
+    EXPECT_EQ(chunk_bytes(1 << 20, 1, 1e9), 1U << 20);   // nobody to share with
     EXPECT_EQ(chunk_bytes(1 << 20, 1, 200e3), 100096U);  // half a second
     EXPECT_EQ(chunk_bytes(1 << 20, 2, 100e6), kMinChunk);
     EXPECT_EQ(chunk_bytes(1 << 20, 2, 1e9), 65536U);
