@@ -38,7 +38,7 @@ def stays(result, broken_off=True):
     with mock.patch.object(left_sums, "library", lambda: library):
         buffer = Buffer()
         seen = weakref.ref(buffer)
-        left = left_sums.take(buffer)
+        left = left_sums.take(buffer, None)
         with contextlib.suppress(left_sums.Lost):
             if result is not None:
                 left.wait(broken_off)
