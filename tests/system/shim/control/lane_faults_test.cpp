@@ -48,20 +48,6 @@ bool happens(const Folder& folder, const std::vector<Started>& ranks) {
     return true;
 }
 
-// Ranks say it, or end before.
-bool say(const std::vector<Started>& ranks, const std::string& text) {
-    return std::all_of(ranks.begin(), ranks.end(), [&](const Started& rank) {
-        const auto deadline = std::chrono::steady_clock::now() + 300s;
-        while (read_file(rank.err).find(text) == std::string::npos) {
-            if (ended(ranks) || std::chrono::steady_clock::now() > deadline) {
-                return false;
-            }
-            std::this_thread::sleep_for(2ms);
-        }
-        return true;
-    });
-}
-
 class Killed : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
 
 TEST_P(Killed, TheOthersNoticeAndEnd) {
@@ -131,42 +117,6 @@ TEST(LaneFaults, ANetworkThatBreaksIsDoneWithout) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
 }
 
-// Every rank hears of it, and none is left waiting for another.
-void expect_lost(const Job& job) {
-    for (const Outcome& rank : job.ranks) {
-        EXPECT_EQ(rank.status, 0) << rank.out << rank.err;
-        EXPECT_TRUE(rank.out.ends_with("lost\n")) << rank.out << rank.err;
-        EXPECT_EQ(count(rank.out, "lost"), 1U) << rank.out;
-    }
-}
-
-// A second network dies under a plan, on the last rank or on all: the communicator fails, as where
-// the job's own network does (docs/director.md). Trials, and what is timed, take 32 MB of it at
-// most.
-class Dies : public ::testing::TestWithParam<std::tuple<int, const char*, bool>> {};
-
-TEST_P(Dies, UnderAPlanAndTheCommunicatorFails) {
-    const auto [ranks, plan, everywhere] = GetParam();
-    const Folder folder;
-    Environment environment = kOverTwo;
-    environment["DEFT_PLAN"] = plan;
-    environment["SOFTDEV_NCCL_GRACE"] = "1";  // the job waits for its copy, not for the error
-    std::map<int, Environment> own;
-    for (int rank = everywhere ? 0 : ranks - 1; rank < ranks; ++rank) {
-        own[rank] = fault(folder, "fail", "45000000");
-    }
-    const auto started = start_ranks(folder, ranks, 5, environment, "until medium", own);
-    const bool there = say(started, "plan in force") && happens(folder, started);
-    const Job job = finish_ranks(started, folder);
-    ASSERT_TRUE(there) << job.ranks[0].err;
-    expect_lost(job);
-}
-
-INSTANTIATE_TEST_SUITE_P(OfRanks, Dies,
-                         ::testing::Combine(::testing::Values(2),
-                                            ::testing::Values("delay0", "delay1"),
-                                            ::testing::Bool()));
-
 // A lane that was tried by a thread of its own, at any time, would wait for another rank while that
 // rank waits for its device, and the other way round.
 TEST(LaneFaults, LanesAreTriedBesideAnAllocatorThatWaitsForTheDevice) {
@@ -231,6 +181,20 @@ std::map<int, Environment> logged(const Folder& folder, Environment environment 
         own[rank]["NCCL_DEBUG_FILE"] = folder / ("nccl-" + std::to_string(rank));
     }
     return own;
+}
+
+// Ranks say it, or end before.
+bool say(const std::vector<Started>& ranks, const std::string& text) {
+    return std::all_of(ranks.begin(), ranks.end(), [&](const Started& rank) {
+        const auto deadline = std::chrono::steady_clock::now() + 300s;
+        while (read_file(rank.err).find(text) == std::string::npos) {
+            if (ended(ranks) || std::chrono::steady_clock::now() > deadline) {
+                return false;
+            }
+            std::this_thread::sleep_for(2ms);
+        }
+        return true;
+    });
 }
 
 // Until each rank has no more than that many open; false if a rank ends before.
