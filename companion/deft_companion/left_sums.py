@@ -37,9 +37,11 @@ class LeftSum:
             return
         stream = stream_of(self._buffer.device)
         wait = overdue.begin(self._group, self._buffer.device)
-        result = library().wait_sum(handle, stream.cuda_stream if stream else None,
-                                    0 if stream else 1)
-        overdue.end(wait, stream)
+        try:
+            result = library().wait_sum(handle, stream.cuda_stream if stream else None,
+                                        0 if stream else 1)
+        finally:    # a handler of a signal may raise
+            overdue.end(wait, stream)
         if result <= 0:
             _kept.pop(self._buffer.data_ptr(), None)
         if result < 0 or (result > 0 and not broken_off):

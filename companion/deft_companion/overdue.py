@@ -67,12 +67,13 @@ class _Wait:
 
 class Overdue:
     def __init__(self):
-        self._waits, self._watcher = set(), None
+        self._waits, self._watcher = {}, None   # in their order; the values mean nothing
 
     @guarded
     def begin(self, group, device):
+        self._forget_done()
         wait = _Wait(group, device)
-        self._waits.add(wait)
+        self._waits[wait] = None
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, daemon=True, name="deft-overdue")
             self._watcher.start()
@@ -83,10 +84,18 @@ class Overdue:
         """This thread waits no more. `stream`: which does now; null: none does."""
         if wait is None:
             return
-        if stream is None:
-            self._waits.discard(wait)
-        else:
+        self._waits.pop(wait, None)     # first: what cannot be asked must not be taken for overdue
+        if stream is not None:
             wait.event = stream.record_event()
+            self._waits[wait] = None
+
+    def _forget_done(self):
+        """In the job's own thread: CUDA ends a graph's capture where another thread asks an event
+        meanwhile, so the watcher asks none before its time is over."""
+        for wait in list(self._waits):
+            if wait.event is None or not wait.event.query():
+                break
+            self._waits.pop(wait, None)
 
     def _watch(self):
         while True:
@@ -96,11 +105,12 @@ class Overdue:
     @guarded
     def _look(self):
         for wait in list(self._waits):
-            if wait.event is not None and wait.event.query():
-                self._waits.discard(wait)
-                continue
             waited = time.monotonic() - wait.since
-            if waited > _EVERY and waited > timeout_of(wait.group, wait.device) and _is_on():
+            if waited <= _EVERY or waited <= timeout_of(wait.group, wait.device):
+                continue
+            if wait.event is not None and wait.event.query():
+                self._waits.pop(wait, None)
+            elif _is_on():
                 self._end_process(waited)
 
     @staticmethod
@@ -113,7 +123,7 @@ class Overdue:
 
     def begin_in_child(self):
         """It has no communicator."""
-        self._waits, self._watcher = set(), None
+        self._waits, self._watcher = {}, None
 
 
 overdue = Overdue()

@@ -58,6 +58,17 @@ class Memory(unittest.TestCase):
         self.assertTrue(stays(1, broken_off=False))
         self.assertTrue(stays(None))
 
+    def test_nobody_waits_once_a_signal_has_broken_the_wait(self):
+        """Else the process would be ended later, as if the sum had never come."""
+        def interrupted(*_):
+            self.assertEqual(len(left_sums.overdue._waits), 1)
+            raise KeyboardInterrupt
+        library = types.SimpleNamespace(take_sum=lambda: 1, wait_sum=interrupted)
+        with (mock.patch.object(left_sums, "library", lambda: library),
+              self.assertRaises(KeyboardInterrupt)):
+            left_sums.take(Buffer(), None).wait()
+        self.assertEqual(len(left_sums.overdue._waits), 0)
+
 
 if __name__ == "__main__":
     unittest.main()
