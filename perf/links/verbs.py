@@ -280,10 +280,8 @@ def making_paths(bench, options):
             queued = [one["of_these_queued_ms"] for one in told]
             what = f"longest call of the {thread} thread that {kind}"
             if thread == "progress":
-                # Woken, and without a processor: with more threads than processors that is the
-                # machine's share of a wait.
-                own = [took - away for took, away in zip(longest, queued)]
-                bars.append(bar(f"{what}, while paths are made", max(own), 1.0, False, unit="ms"))
+                bars.append(bar(f"{what}, while paths are made", max(longest), 1.0, False,
+                                unit="ms"))
             figures[f"{what}, of each process, ms"] = spread(longest)
             figures[f"{what}, of these queued for a processor, ms"] = spread(queued)
             figures[f"{what}, which"] = " ".join(one["longest_call"] or "-" for one in told)
