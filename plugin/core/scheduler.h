@@ -28,9 +28,9 @@ int earliest_finish(std::span<const PathOutlook> paths, std::uint64_t bytes);
 // Bytes per chunk of a message of `total` bytes on `usable` paths whose fastest delivers
 // `fastest` bytes per second: a multiple of kChunkAlign, at least kMinChunk, such that there are at
 // most 64; the whole message when there is one path, unless that needs half a second, or it is too
-// small to share. Slow paths get
-// small chunks: NCCL waits for a message of 64 KiB before the next step, and paths of 400 and 200
-// Mbit/s end that far apart by up to a chunk of the slower one, which of 64 KiB lasts 2.6 ms.
+// small to share. Slow paths get small chunks: NCCL waits for a message of 64 KiB before the next
+// step, and paths of 400 and 200 Mbit/s end it up to a chunk of the slower one apart, which of 64
+// KiB lasts 2.6 ms.
 std::uint32_t chunk_bytes(std::uint64_t total, std::size_t usable, double fastest);
 
 }  // namespace deft::net
