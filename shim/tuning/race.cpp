@@ -13,6 +13,8 @@ using Times = std::vector<std::uint64_t>;
 constexpr double kFaster = 0.97;
 constexpr double kAboutAsFast = 1.01;
 constexpr double kFarSlower = 1.5;
+// Nanoseconds. Launches and wake-ups take as long as a shorter call, and hide what its way takes.
+constexpr std::uint64_t kTooShort = 200'000;
 constexpr std::size_t kFewest = 4;  // times, of a candidate that is judged
 constexpr unsigned kMostParts = 4;
 
@@ -87,7 +89,7 @@ void Race::look(const Times& times) {
     std::vector<Runner> left{std::move(runners_.front())};
     for (std::size_t i = 1; i < count; ++i) {
         // Where the first one has no time, the job does not make the call any more.
-        if (shortest.front() != 0 && static_cast<double>(shortest[i]) <= most) {
+        if (shortest.front() >= kTooShort && static_cast<double>(shortest[i]) <= most) {
             left.push_back(std::move(runners_[i]));
         }
     }

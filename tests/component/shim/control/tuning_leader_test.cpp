@@ -55,6 +55,10 @@ std::int64_t all_alike(const tuning::Key&, const CollectiveChoice& choice) {
 std::int64_t tree_is_far_slower(const tuning::Key& key, const CollectiveChoice& choice) {
     return choice.algorithm == DEFT_TUNER_TREE ? 700'000'000 : all_alike(key, choice);
 }
+// Too short to be told from what launches take.
+std::int64_t short_calls(const tuning::Key& key, const CollectiveChoice& choice) {
+    return tree_is_faster(key, choice) / 600;
+}
 // The tree halves a call that is next to nothing in its iteration.
 std::int64_t tree_hardly_matters(const tuning::Key& key, const CollectiveChoice& choice) {
     return key == kLarge ? all_alike(key, choice) : tree_is_faster(key, choice) / 200;
@@ -251,6 +255,14 @@ TEST_F(Course, LeavesNcclsChoiceWhereNothingIsFaster) {
     EXPECT_TRUE(latest_[kLarge.count].own());
     EXPECT_TRUE(latest_[kSmall.count].own());
     ASSERT_EQ(orders_.size(), 2u) << "a look and one part of a trial tell, and end by themselves";
+}
+
+TEST_F(Course, LeavesShortCallsToNccl) {
+    takes_ = short_calls;
+    settle({kLarge});
+    EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
+    EXPECT_TRUE(latest_[kLarge.count].own());
+    EXPECT_EQ(trees_, static_cast<int>(tuning::kLookRounds));
 }
 
 TEST_F(Course, WhatIsFarSlowerIsTriedTwiceAndNotMore) {
