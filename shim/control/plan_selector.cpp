@@ -2,8 +2,6 @@
 #include "shim/control/plan_selector.h"
 
 #include <algorithm>
-#include <limits>
-#include <string_view>
 #include <utility>
 
 #include "base/config.h"
@@ -26,24 +24,12 @@ constexpr double kPlanAheadMs = 60'000;
 // A network that NCCL does not know fails every time; a link that is just down may come back.
 constexpr std::uint32_t kNetworkTries = 2;
 constexpr std::uint64_t kNetworkRetry = 1'000'000'000;  // nanoseconds
-// Memory that a card lacks may come free when the job's next phase begins.
-constexpr std::uint64_t kMemoryRetry = 60'000'000'000;
-constexpr std::uint32_t kMostDoublings = 6;
 // Plans that are too dear, one after another, each of lower caps.
 constexpr std::uint32_t kMostTries = 32;
-constexpr const char* kPrice = "price";  // said_: a plan was too dear
-constexpr const char* kScaled =
-    "the job scales its gradients, and late or merged ones would carry an older scale";
 // NCCL enqueues the calls of a nonblocking communicator later, so that no event can be recorded
 // behind them.
 constexpr const char* kUntimed =
     "no call of the job's has been timed yet (a nonblocking communicator's never is)";
-// A job that is well at its learning rate may diverge with gradients that come an iteration late.
-// What the companion measures of that only takes away from what the operator allows: it is of the
-// warm-up, and of a mean over directions (docs/companion.md).
-constexpr const char* kRateUnknown =
-    "late or merged gradients bear smaller learning rates, and what this job's bears was not "
-    "measured; DEFT_MAX_DELAY=1 or DEFT_MAX_MERGE=2 says that it does";
 constexpr const char* kShardsAlone =
     "gradients travel by reduce-scatter (FSDP or a distributed optimizer), which nothing but other "
     "networks would help (DEFT_LANES)";
@@ -52,11 +38,6 @@ constexpr const char* kShardsGainNothing =
     "would not help";
 constexpr const char* kNoMemory =
     "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
-
-// Of "rank 1: reason".
-std::string_view reason_in(std::string_view unproven) {
-    return unproven.substr(std::min(unproven.find(": "), unproven.size()));
-}
 
 void neither_late_nor_merged(Settings& settings, const char* why) {
     settings.max_delay = 0;
@@ -127,7 +108,6 @@ PlanSelector::PlanSelector(const CommunicatorInfo& info, const PlanSwitch& plan_
       switch_(plan_switch),
       lanes_(lanes),
       follower_(follower),
-      unfit_backoff_(kMemoryRetry, kMemoryRetry << kMostDoublings),
       networks_backoff_(kNetworkRetry, kNetworkRetry) {}
 
 planner::Plan PlanSelector::plan_for(const JobView& view, const planner::Profile& profile,
@@ -145,11 +125,10 @@ planner::Fabric PlanSelector::fabric_for(const JobView& view, const planner::Pro
 }
 
 bool PlanSelector::due(const JobView& view) const {
-    const char* const doubt = doubt_of(view);
-    const bool doubt_passed = doubted_signature_ == view.signature && doubt == nullptr;
+    const char* const doubt = doubts_.of(view, optimizer_);
     const bool cheaper = dearest_ > 0 && (!steps_ || steps_->rate_curvature <= dearest_);
     const bool changed = view.signature != signature_ || cheaper ||
-                         !optimizer_.same_kind(known_optimizer()) || doubt_passed || unsaid(doubt);
+                         !optimizer_.same_kind(known_optimizer()) || doubts_.changed(view, doubt);
     return changed && cuda::host_now() >= retry_at_ns_;
 }
 
@@ -165,8 +144,7 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     note_optimizer();
     signature_ = 0;
     cuts_ = view.nranks <= 2;
-    note_doubt(view);
-    say_doubt();
+    decide_about_doubts(view);
     const Plans::iterator known = find_known(view);
     if (profile_stale_) {  // taken under a plan that is forgotten
         return false;
@@ -185,8 +163,8 @@ bool PlanSelector::select(const Track& track, const JobView& view) {
     // Every plan of covap's merges; one that is named is the only one there is.
     const Settings set = Settings::process();
     const bool named = set.forced_merge > 1 || set.forced_delay > 0;  // one that keeps no numbers
-    if (doubt_ != nullptr && (set.mode == ShimMode::Covap || named)) {
-        follower_.say(doubt_);
+    if (doubts_.latest() != nullptr && (set.mode == ShimMode::Covap || named)) {
+        follower_.say(doubts_.latest());
         return false;
     }
     profile_ = view_job(track, serial_, true).profile;
@@ -217,41 +195,6 @@ void PlanSelector::note_optimizer() {
     plans_.clear();
 }
 
-// Why plans for this cycle must neither delay nor merge; null if they may. By the leader's cycle
-// alone: on another rank it may have been found to begin elsewhere, and another gradient to be its
-// last. A plan that the operator names is carried out all the same, where every rank can.
-const char* PlanSelector::doubt_of(const JobView& view) const {
-    const Settings set = Settings::process();
-    if (set.mode < ShimMode::Deft) {
-        return nullptr;
-    }
-    if (view.series == Series::Shards) {
-        return nullptr;  // nothing of theirs is ever late or merged
-    }
-    if (view.beside != nullptr) {
-        return view.beside;  // whatever plan the operator names
-    }
-    if (view.signature == unfit_.signature && cuda::host_now() < unfit_.until_ns) {
-        return unfit_.why.c_str();
-    }
-    if (unproven_ != nullptr) {
-        return unproven_;
-    }
-    if (set.forced_merge > 0) {
-        return nullptr;
-    }
-    const char* const doubt = !proof_needed() ? doubt_about(view) : doubt_about_proven(view);
-    return optimizer_.scaled  ? kScaled
-           : doubt != nullptr ? doubt
-           : set.rate_unknown ? kRateUnknown
-                              : nullptr;
-}
-
-void PlanSelector::note_unproven(Unproven unproven) {
-    proof_pending_ = unproven.pending;
-    unproven_ = told_.keep(std::move(unproven.why));
-}
-
 // Plans were made without, or need it.
 void PlanSelector::note_layers(Unproven unproven) {
     const bool before = std::exchange(layers_, unproven.layers);
@@ -270,29 +213,8 @@ void PlanSelector::note_layers(Unproven unproven) {
     signature_ = 0;
 }
 
-// Whoever has asked for more should know why there is none: once for each reason, whichever rank it
-// is that has it first. What is pending may pass; where there is no companion, that is said
-// instead.
-bool PlanSelector::unsaid(const char* doubt) const {
-    if (doubt == nullptr || !proof_needed() || untrusted() != nullptr ||
-        (doubt == unproven_ && proof_pending_)) {
-        return false;
-    }
-    return !said_.contains(doubt == unproven_ ? reason_in(doubt) : std::string_view(doubt));
-}
-
-void PlanSelector::say_doubt() {
-    if (unsaid(doubt_)) {
-        said_.emplace(doubt_ == unproven_ ? reason_in(doubt_) : std::string_view(doubt_));
-        DEFT_WARN("DEFT_MODE=%s does what exact does: %s (docs/companion.md)",
-                  Config::process().text(Key::Mode).c_str(), doubt_);
-    }
-}
-
-void PlanSelector::note_doubt(const JobView& view) {
-    doubt_ = doubt_of(view);
-    const bool passed = doubt_ == nullptr && doubted_signature_ == view.signature;
-    doubted_signature_ = doubt_ != nullptr ? view.signature : 0;
+void PlanSelector::decide_about_doubts(const JobView& view) {
+    const bool passed = doubts_.decide(view, optimizer_);
     if (follower_.reason() == kUntimed || passed) {
         follower_.note_reason("");
     }
@@ -304,7 +226,7 @@ PlanSelector::Plans::iterator PlanSelector::find_known(const JobView& view) {
         return known;
     }
     const bool dear = priced_out(known->second.plan) != nullptr;
-    if (!dear && (doubt_ != nullptr || known->second.sure)) {
+    if (!dear && (doubts_.latest() != nullptr || known->second.sure)) {
         return known;
     }
     plans_.erase(known);  // made in a doubt that has passed, or for another learning rate
@@ -317,10 +239,10 @@ PlanSelector::Plans::iterator PlanSelector::find_known(const JobView& view) {
 // The cycle was interrupted and has come back. Its times are those under the plan now.
 bool PlanSelector::take_known(const JobView& view, const Made& known) {
     signature_ = view.signature;
-    if (doubt_ != nullptr &&
+    if (doubts_.latest() != nullptr &&
         (Settings::process().mode == ShimMode::Covap || known.plan.predicted.late_or_merged())) {
         // Made without that doubt, which may pass: it waits, and nothing takes its place.
-        follower_.say(doubt_);
+        follower_.say(doubts_.latest());
         return false;
     }
     follower_.set_plan(known.plan);
@@ -381,7 +303,7 @@ bool PlanSelector::choose(const JobView& view) {
         DEFT_INFO("do nothing: no plan gains more than the noise (%s)", note.c_str());
         if (view.series == Series::Shards) {
             follower_.note_reason(networks_.size() < 2 ? kShardsAlone : kShardsGainNothing);
-        } else if (doubt_ != nullptr || no_memory || dear != nullptr) {
+        } else if (doubts_.latest() != nullptr || no_memory || dear != nullptr) {
             follower_.note_reason(settings.limited);  // in the note; this is for the report
         } else if (const char* const why = untrusted()) {
             follower_.note_reason(why);
@@ -391,7 +313,7 @@ bool PlanSelector::choose(const JobView& view) {
     DEFT_INFO("plan: %s", note.c_str());
     say_unpriced(plan);
     if (plans_.size() < kMaxPlans) {
-        plans_[view.signature] = {std::move(plan), profile_, before_, doubt_ == nullptr};
+        plans_[view.signature] = {std::move(plan), profile_, before_, doubts_.latest() == nullptr};
     }
     return true;
 }
@@ -428,7 +350,7 @@ const char* PlanSelector::keep_within_price(const JobView& view, Settings& setti
             std::max(dearest_, prices_.bound(plan, known_optimizer(), choose_prediction(plan)));
         if (first == nullptr) {
             first = why;
-            const bool new_one = said_.emplace(kPrice).second;
+            const bool new_one = !std::exchange(price_said_, true);
             log::write(new_one ? log::Level::Warn : log::Level::Info,
                        "a plan is not taken: %s (docs/companion.md)", why);
         }
@@ -461,8 +383,8 @@ void PlanSelector::put_prices(Settings& settings) {
 
 Settings PlanSelector::allowed() {
     Settings settings = Settings::process();
-    if (doubt_ != nullptr) {
-        neither_late_nor_merged(settings, doubt_);
+    if (doubts_.latest() != nullptr) {
+        neither_late_nor_merged(settings, doubts_.latest());
     }
     settings.layers = layers_;
     settings.lane_start = lane_.start;
@@ -524,14 +446,8 @@ void PlanSelector::note_taken(std::uint64_t signature, const std::vector<double>
     taken_ = {signature, factors.front() * (taken_.signature == signature ? taken_.factor : 1)};
 }
 
-// A plan that every call delivers itself needs no memory: it is looked for, and after 1, 2, 4 ...
-// minutes, where no plan is in force then and the problem may have passed, the other again.
 void PlanSelector::note_unfit(const Problem& problem, std::uint64_t signature) {
-    unfit_.why = problem.why;
-    unfit_.signature = signature;
-    const auto wait_ns = static_cast<std::int64_t>(unfit_backoff_.failed());
-    unfit_.until_ns =
-        problem.may_pass ? cuda::host_now() + wait_ns : std::numeric_limits<std::int64_t>::max();
+    doubts_.note_unfit(problem, signature);
     plans_.erase(signature);
     if (follower_.facts().switched > 0) {
         profile_stale_ = true;  // taken under that plan, maybe
@@ -541,7 +457,7 @@ void PlanSelector::note_unfit(const Problem& problem, std::uint64_t signature) {
 
 void PlanSelector::note_in_force() {
     if (follower_.plan().predicted.late_or_merged()) {
-        unfit_backoff_.succeeded();
+        doubts_.note_fit();
     }
 }
 

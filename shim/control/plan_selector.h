@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "shim/control/follower.h"
 #include "shim/control/job_view.h"
 #include "shim/control/lane_set.h"
+#include "shim/control/plan_doubts.h"
 #include "shim/control/plan_price.h"
 #include "shim/control/plan_switch.h"
 #include "shim/control/problem.h"
@@ -73,10 +73,9 @@ public:
     static planner::Fabric fabric_for(const JobView& view, const planner::Profile& profile,
                                       const std::vector<planner::Link>& networks);
 
-    // What the ranks' companions have not proven, as it stands now; only where proof is needed.
-    void note_unproven(Unproven unproven);
-    // In words: nothing may be late or merged, whatever is asked for. Null: it may. Stays good.
-    const char* unproven() const { return unproven_; }
+    // As PlanDoubts.
+    void note_unproven(Unproven unproven) { doubts_.note_unproven(std::move(unproven)); }
+    const char* unproven() const { return doubts_.unproven(); }
 
     // What this rank's companion has measured of the job's steps; null: nothing.
     void note_steps(std::optional<MeasuredSteps> steps) { steps_ = steps; }
@@ -127,22 +126,13 @@ private:
         planner::Plan plan;
         planner::Profile profile;
         planner::Spread before{};
-        bool sure = true;  // not made in doubt: doubt_of()
+        bool sure = true;  // not made in doubt
         bool reestimated = false;
-    };
-    // A rank cannot carry out late or merged plans: why, of which gradients, until when.
-    struct Unfit {
-        std::string why;
-        std::uint64_t signature = 0;
-        std::int64_t until_ns = 0;
     };
     using Plans = std::map<std::uint64_t, Made>;
 
-    const char* doubt_of(const JobView& view) const;
-    bool unsaid(const char* doubt) const;
-    void say_doubt();
     void note_optimizer();
-    void note_doubt(const JobView& view);
+    void decide_about_doubts(const JobView& view);
     Plans::iterator find_known(const JobView& view);
     bool take_known(const JobView& view, const Made& known);
     bool too_early(const JobView& view);
@@ -163,21 +153,16 @@ private:
     std::int64_t retry_at_ns_ = 0;  // not before
     Plans plans_;                   // by signature: what that cycle gets, or had last
     executor::Optimizer optimizer_;
-    Reasons told_;  // what unproven() was
-    const char* unproven_ = nullptr;
-    std::set<std::string, std::less<>> said_;  // doubts, without the rank
-    bool proof_pending_ = false;
+    PlanDoubts doubts_;
+    Reasons told_;  // priced_out(), layers_do_not_wait()
     std::optional<MeasuredSteps> steps_;
     PlanPrices prices_;
-    double dearest_ = 0;  // largest bound of the plans that were too dear; 0: none was
+    double dearest_ = 0;       // largest bound of the plans that were too dear; 0: none was
+    bool price_said_ = false;  // that a plan was too dear
     bool layers_ = false;
     executor::LaneSpeed lane_;  // per_byte 0: it was not measured
     bool cuts_ = true;          // two ranks: Settings::cuts
     const char* why_no_layers_ = "nothing is proven";
-    const char* doubt_ = nullptr;          // when that was decided: doubt_of()
-    std::uint64_t doubted_signature_ = 0;  // decided about in doubt
-    Unfit unfit_;
-    Backoff unfit_backoff_;     // of that in a row
     planner::Profile profile_;  // the latest plan was made for
     // The job's profile was taken next to the lanes' own transfers, or under a plan forgotten.
     bool profile_stale_ = false;
