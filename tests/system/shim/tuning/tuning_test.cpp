@@ -122,8 +122,8 @@ class Tuned : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(Tuned, RanksCarryOutEveryCallAlike) {
     const auto [calls, ranks] = GetParam();
-    // How many parts a trial takes depends on how far the times lie apart, so on the machine's load.
-    // A job that was over before the tuner had settled is repeated with more iterations.
+    // How many parts a trial takes depends on how far the times lie apart, so on the machine's
+    // load. A job that was over before the tuner had settled is repeated with more iterations.
     constexpr int kIterations = 700;
     constexpr int kMore = 4;
     int iterations = kIterations;
