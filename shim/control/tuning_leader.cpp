@@ -129,7 +129,7 @@ void TuningLeader::watch(const Propose& propose) {
     }
     kept_ = std::move(held);
     ++rounds_;
-    next_part(State::Trying, tuning::kLookRounds);
+    next_part(State::Trying, look_rounds());
     await(propose);
 }
 
@@ -166,6 +166,14 @@ CollectiveChoice TuningLeader::before(std::size_t entry) const {
 double TuningLeader::iteration_s() const {
     const double rate = tuner_.call_rate();
     return rate > 0 ? static_cast<double>(iteration_) / rate : 0;
+}
+
+bool TuningLeader::short_iteration() const {
+    return iteration_s() < kShortIteration;
+}
+
+std::uint32_t TuningLeader::look_rounds() const {
+    return short_iteration() ? tuning::kMostRounds / 2 : tuning::kLookRounds;
 }
 
 // A host that is iterations ahead of its device meets a window that early: most of the window has
@@ -290,20 +298,19 @@ bool TuningLeader::take_times() {
     if (!times) {
         return false;
     }
-    const bool looked = order_.rounds == tuning::kLookRounds;
     bool open = false;
     for (std::size_t i = 0; i < races_.size(); ++i) {
         if (order_.entries[i].candidates.size() > 1) {
-            if (looked) {
-                races_[i].look((*times)[i]);
-            } else {
+            if (races_[i].begun()) {
                 races_[i].take((*times)[i]);
+            } else {
+                races_[i].look((*times)[i]);
             }
             open = open || races_[i].open();
         }
     }
     if (open) {
-        next_part(state_, iteration_s() < kShortIteration ? tuning::kMostRounds : tuning::kRounds);
+        next_part(state_, short_iteration() ? tuning::kMostRounds : tuning::kRounds);
         return true;
     }
     for (std::size_t i = kept_.size(); i < races_.size(); ++i) {
@@ -345,7 +352,7 @@ bool TuningLeader::narrow() {
         races_[i] = tuning::Race(candidates);
     }
     if (any) {
-        next_part(State::Narrowing, tuning::kLookRounds);
+        next_part(State::Narrowing, look_rounds());
     }
     return any;
 }

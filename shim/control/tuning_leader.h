@@ -64,6 +64,8 @@ private:
     void drop(bool (*wrong)(const Kept& kept, const CollectiveChoice& choice));
     CollectiveChoice before(std::size_t entry) const;
     double iteration_s() const;
+    bool short_iteration() const;
+    std::uint32_t look_rounds() const;
     std::uint64_t window_iterations() const;
     void give_up(const std::string& why);
     void settle();
