@@ -160,7 +160,9 @@ class UnderAJob(unittest.TestCase):
                 env={"PATH": path + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C",
                      "LD_LIBRARY_PATH": "/job", "NCCL_SOCKET_IFNAME": "lo",
                      "DEFT_INTERFACES": "lo", "NCCL_HOSTID": f"host{number}",
-                     "DEFT_JOB_ID": "upgrade"})
+                     "DEFT_JOB_ID": "upgrade",
+                     # The job is stopped as long as pip takes, which is no fault of the device's.
+                     "SOFTDEV_DEADLINE": "600"})
         self.addCleanup(process.kill)
         return process, said
 
@@ -182,6 +184,7 @@ class UnderAJob(unittest.TestCase):
 
     def check(self, root, kind):
         kind.put(root)
+        there = True
         try:
             with root.job() as folder:
                 ranks = [self.rank(root, number, kind.bin) for number in range(2)]
@@ -189,6 +192,7 @@ class UnderAJob(unittest.TestCase):
                     self.stop_at_its_begin(process, said)
                 kind.put(root)
                 kind.take(root)
+                there = False
                 self.assertFalse((root.folder / kind.lib[1:] / "libnccl-net-deft.so").exists())
                 for process, _ in ranks:
                     process.send_signal(signal.SIGCONT)
@@ -197,6 +201,6 @@ class UnderAJob(unittest.TestCase):
                     self.assertEqual((process.returncode, out), (0, f"rank {number} done\n"),
                                      said.read_text())
                     self.assertTrue((folder / f"{number}.json").exists())
-        except BaseException:
-            kind.take(root)
-            raise
+        finally:
+            if there:
+                kind.take(root)
