@@ -17,36 +17,18 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
-import tarfile
 import tempfile
 import time
 import zipfile
 
-FLOOR = "2.28"
-UCX = "1.13"  # the oldest that the module takes, where the tree has it
-UCX_MODULE = "lib/libdeft-ucx.so"
+import system_packages
+from system_packages import MODULE
+from tree import FLOOR, MACHINES, SUMMARY, UCX, UCX_MODULE, Tree, run, stop, with_places
+
 LARGEST = 3_000_000  # bytes of the library, without debug information
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-SUMMARY = "Makes NCCL training jobs faster on the links they already have"
-MODULE = """#%Module1.0
-# SPDX-License-Identifier: Apache-2.0
-# For Lmod and Environment Modules: `module load deft`, then `deft run -- COMMAND`.
-module-whatis "deft: makes NCCL training jobs faster on the links they already have"
-set root {root}
-if {{$root ne "/usr"}} {{
-    prepend-path PATH $root/bin
-    prepend-path LD_LIBRARY_PATH $root/lib
-    prepend-path MANPATH $root/share/man
-}}
-"""
-PKG_CONFIG = "lib/pkgconfig/deft.pc"
+LICENCES = ("share/doc/deft/LICENSE", "share/doc/deft/packaging/copyright")
 # Above share/modulefiles, wherever the tree lies.
 RELOCATED = "[file dirname [file dirname [file dirname $ModulesCurrentModulefile]]]"
-TMPFILES = """# SPDX-License-Identifier: Apache-2.0
-# Links that deft run makes for paths that the loader would split: /tmp/deft-UID.
-x /tmp/deft-*
-"""
 INSTALLER = """#!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Copies deft onto the host whose folder is mounted at /host (or named). Each build gets a folder of
@@ -71,18 +53,6 @@ mv -T "$host/opt/.deft.link" "$host/opt/deft"
 """
 
 
-def stop(what):
-    sys.exit(f"package: {what}")
-
-
-def run(*command, env=None):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                            env={**os.environ, **(env or {})})
-    if result.returncode != 0:
-        stop(f"{' '.join(map(str, command))}: {result.stdout}{result.stderr}")
-    return result.stdout
-
-
 def epoch():
     """When the commit was made: the date of all files."""
     if "SOURCE_DATE_EPOCH" in os.environ:
@@ -92,50 +62,6 @@ def epoch():
                                    "--format=%ct"], capture_output=True, text=True).stdout)
     except (OSError, ValueError):
         return 315532800  # 1980, the first that zip knows
-
-
-class Tree:
-    """Files by the path that they get, with mode and content."""
-
-    def __init__(self):
-        self.files = {}
-
-    def add(self, path, content, mode=0o644):
-        self.files[path] = (content if isinstance(content, bytes) else content.encode(), mode)
-
-    def under(self, prefix, keep=lambda path: True):
-        tree = Tree()
-        tree.files = {prefix + path: file for path, file in self.files.items() if keep(path)}
-        return tree
-
-    def write(self, folder, when):
-        """With the same dates and modes everywhere, whatever the umask is."""
-        for path, (content, mode) in self.files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-            file.chmod(mode)
-            os.utime(file, (when, when))
-        for path in [folder, *folder.rglob("*")]:
-            if path.is_dir():
-                path.chmod(0o755)
-                os.utime(path, (when, when))
-
-    def tar(self, when):
-        data = io.BytesIO()
-        with tarfile.open(fileobj=data, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            seen = set()
-            for path, (content, mode) in sorted(self.files.items()):
-                for parent in reversed(pathlib.PurePosixPath(path).parents):
-                    if str(parent) not in ("", ".", "/") and parent not in seen:
-                        seen.add(parent)
-                        entry = tarfile.TarInfo(f"{parent}/")
-                        entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, when
-                        archive.addfile(entry)
-                entry = tarfile.TarInfo(path)
-                entry.size, entry.mode, entry.mtime = len(content), mode, when
-                archive.addfile(entry, io.BytesIO(content))
-        return data.getvalue()
 
 
 def machine_of(path):
@@ -198,104 +124,9 @@ def stage(build, work):
             content = path.read_bytes()
             if path.name == "libnccl-net-deft.so" and len(content) > LARGEST:
                 stop(f"{path.name} has {len(content)} bytes, {LARGEST} are allowed")
-        tree.add(name, content, 0o755 if os.access(path, os.X_OK) else 0o644)
+        # Libraries are read, not started.
+        tree.add(name, content, 0o755 if name.startswith("bin/") else 0o644)
     return tree, debug
-
-
-def with_places(tree, prefix, libdir):
-    """The same, and deft.pc says where it lies."""
-    placed = Tree()
-    placed.files = dict(tree.files)
-    content, mode = tree.files[PKG_CONFIG]
-    text = re.sub(r"^prefix=.*$", f"prefix={prefix}", content.decode(), flags=re.M)
-    text = re.sub(r"^libdir=.*$", f"libdir={libdir}", text, flags=re.M)
-    placed.files[PKG_CONFIG] = (text.encode(), mode)
-    return placed
-
-
-def system_tree(tree, libdir, modules):
-    """What a distribution's package holds: the tree below /usr, and what stands in /etc."""
-    system = Tree()
-    for path, file in with_places(tree, "/usr", "${prefix}/" + libdir).files.items():
-        moved = libdir + path[3:] if path.startswith("lib/") else path
-        system.files[f"usr/{moved}"] = file
-    system.add("etc/deft/deft.conf", tree.files["share/doc/deft/deft.conf.example"][0])
-    system.add("usr/lib/tmpfiles.d/deft.conf", TMPFILES)
-    system.add(f"usr/share/{modules}/deft", MODULE.format(root="/usr"))
-    return system
-
-
-def deb(tree, version, machine, when, work, file):
-    system = system_tree(tree, "lib", "modules/modulefiles")
-    size = sum(len(content) for content, _ in system.files.values()) // 1024
-    sums = "".join(f"{hashlib.md5(content).hexdigest()}  {path}\n"
-                   for path, (content, _) in sorted(system.files.items())
-                   if not path.startswith("etc/"))
-    suggests = f"Suggests: libucx0 (>= {UCX})\n" if UCX_MODULE in tree.files else ""
-    system.add("DEBIAN/control", f"""Package: deft
-Version: {version}
-Architecture: {MACHINES[machine]}
-Maintainer: deft's authors <deft@localhost>
-Installed-Size: {size}
-Depends: libc6 (>= {FLOOR})
-{suggests}Section: net
-Priority: optional
-Description: {SUMMARY}
- A preloaded library and NCCL network plugin, and the command that puts both
- into a job: deft run -- torchrun train.py
-""")
-    system.add("DEBIAN/conffiles", "/etc/deft/deft.conf\n")
-    system.add("DEBIAN/md5sums", sums)
-    system.add("DEBIAN/triggers", "activate-noawait ldconfig\n")
-    system.write(work, when)
-    # xz: Debian 11 does not know zstd.
-    run("dpkg-deb", "--root-owner-group", "-Zxz", "-b", work, file,
-        env={"SOURCE_DATE_EPOCH": str(when)})
-
-
-def rpm(tree, version, machine, when, work, file):
-    system = system_tree(tree, "lib64", "modulefiles")
-    system.write(work / "files", when)
-    listed = "\n".join(("%config(noreplace) " if path.startswith("etc/") else "") + f"/{path}"
-                       for path in sorted(system.files))
-    # rpm takes away the folders that it has been told of, and leaves others behind, empty. Those of
-    # shells and modules are there only where their packages are, which own them as well.
-    own = {f"/{parent}" for path in system.files for parent in pathlib.PurePosixPath(path).parents
-           if str(parent).startswith(("etc/deft", "usr/include/deft", "usr/share/deft",
-                                       "usr/share/doc/deft", "usr/share/bash-completion",
-                                       "usr/share/fish", "usr/share/modulefiles",
-                                       "usr/share/zsh"))}
-    folders = "\n".join(f"%dir {folder}" for folder in sorted(own))
-    suggests = f"Suggests: ucx >= {UCX}\n" if UCX_MODULE in tree.files else ""
-    spec = work / "deft.spec"
-    spec.write_text(f"""Name: deft
-Version: {version}
-Release: 1
-Summary: {SUMMARY}
-License: Apache-2.0
-AutoReqProv: no
-Requires: libc.so.6(GLIBC_{FLOOR})(64bit)
-{suggests}%description
-{SUMMARY}.
-%install
-cp -a {work / "files"}/. %{{buildroot}}/
-%post -p /sbin/ldconfig
-%postun -p /sbin/ldconfig
-%files
-%defattr(-,root,root)
-{folders}
-{listed}
-""")
-    defines = {"_topdir": work / "top", "_buildhost": "deft", "_build_id_links": "none",
-               "use_source_date_epoch_as_buildtime": 1, "clamp_mtime_to_source_date_epoch": 1,
-               "source_date_epoch_from_changelog": 0, "_binary_payload": "w9.gzdio",
-               "__os_install_post": "%{nil}", "debug_package": "%{nil}", "_rpmdir": work / "rpms",
-               "_dbpath": work / "db"}
-    words = [f"{name} {value}" for name, value in defines.items()]
-    run("rpmbuild", "-bb", "--target", f"{machine}-linux",
-        *(word for define in words for word in ("--define", define)), spec,
-        env={"SOURCE_DATE_EPOCH": str(when)})
-    shutil.move(next((work / "rpms").rglob("*.rpm")), file)
 
 
 def wheel(tree, version, machine, when):
@@ -314,6 +145,8 @@ def wheel(tree, version, machine, when):
     files[f"{name}.dist-info/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: deft\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
         0o644)
+    for path in LICENCES:
+        files[f"{name}.dist-info/{pathlib.PurePosixPath(path).name}"] = tree.files[path]
     record = ""
     for path, (content, _) in sorted(files.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
@@ -437,9 +270,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="deft-package-") as folder:
         work = pathlib.Path(folder)
         tree, debug = stage(arguments.build, work)
-        deb(tree, version, machine, when, work / "deb",
-            out / f"deft_{version}_{MACHINES[machine]}.deb")
-        rpm(tree, version, machine, when, work / "rpm", out / f"deft-{version}-1.{machine}.rpm")
+        system_packages.deb(tree, version, machine, when, work / "deb",
+                            out / f"deft_{version}_{MACHINES[machine]}.deb")
+        system_packages.rpm(tree, version, machine, when, work / "rpm",
+                            out / f"deft-{version}-1.{machine}.rpm")
     tree.add("share/modulefiles/deft", MODULE.format(root=RELOCATED))
     tree = with_places(tree, "${pcfiledir}/../..", "${prefix}/lib")
     made = {f"{base}.tar.gz": gzip.compress(tree.under(f"{base}/").tar(when), mtime=0),

@@ -75,6 +75,18 @@ class CommandTest(unittest.TestCase):
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("Usage:", result.stdout)
 
+    def test_the_manual_page_has_every_command(self):
+        with open(f"{ROOT}/docs/deft.1", encoding="utf-8") as page:
+            synopsis, commands = page.read().replace("\\-", "-").split(".SH COMMANDS\n")
+        first = self.deft("completion", "bash").stdout.split('COMP_CWORD" -eq 1')[1]
+        words = set(re.search(r"compgen -W '([^']+)'", first)[1].split())
+        names = {word for word in words if not word.startswith("-")} - {"help"}
+        self.assertIn("run", names)
+        for name in names:
+            self.assertRegex(commands, rf"\.TP\n\.BR? {name}\b")
+            if name != "version":
+                self.assertRegex(synopsis, rf"(?m)^\.B deft {name}$")
+
     def test_usage_errors_are_one_line_with_a_hint(self):
         for arguments, hint in ((["reprot"], "did you mean report?"),
                                 (["env", "--jsno"], "did you mean --json?"),

@@ -36,7 +36,9 @@ def the(pattern):
 
 def load_tests(loader, tests, _pattern):
     import package_roots
-    tests.addTests(loader.loadTestsFromModule(package_roots))
+    import package_upgrades
+    for module in (package_roots, package_upgrades):
+        tests.addTests(loader.loadTestsFromModule(module))
     return tests
 
 
@@ -246,6 +248,69 @@ class Packages(unittest.TestCase):
                 archive.extractall(self.folder / "rpm")
             self.assertEqual(self.guest_of(self.folder / "rpm/usr/lib64/pkgconfig"),
                              "/usr/lib64/libdeft-preload.so")
+
+    def modes(self):
+        """Path, whether a folder, mode and owner of all entries, by kind of package."""
+        def of(archive):
+            return [(entry.name, entry.isdir(), entry.mode, entry.uid) for entry in archive]
+
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            yield "tarball", of(archive)
+        if shutil.which("dpkg-deb"):
+            data = self.folder / "data.tar"
+            with data.open("wb") as file:
+                subprocess.run(["dpkg-deb", "--fsys-tarfile", the("*.deb")], stdout=file,
+                               check=True)
+            with tarfile.open(data) as archive:
+                yield "deb", of(archive)
+        if shutil.which("rpm"):
+            said = run("rpm", "-qp", "--qf",
+                       "[%{FILENAMES}\t%{FILEMODES:octal}\t%{FILEUSERNAME}\n]", the("*.rpm"))
+            lines = [line.split("\t") for line in said.stdout.splitlines()]
+            yield "rpm", [(path, int(mode, 8) & 0o170000 == 0o040000, int(mode, 8) & 0o7777,
+                           0 if owner == "root" else owner) for path, mode, owner in lines]
+
+    def test_modes(self):
+        """Nobody but root may write; only the command is started."""
+        for kind, entries in self.modes():
+            self.assertGreater(len(entries), 50, kind)
+            for path, folder, mode, owner in entries:
+                with self.subTest(kind, path=path):
+                    executable = folder or path.endswith("/bin/deft")
+                    self.assertEqual((mode, owner), (0o755 if executable else 0o644, 0))
+
+    def test_notices(self):
+        """The licences of what is linked in ask for them."""
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            (name,) = (name for name in archive.getnames() if name.endswith("/copyright"))
+            notices = archive.extractfile(name).read().decode()
+        document = json.loads(the("*.spdx.json").read_text())
+        linked = {relation["relatedSpdxElement"] for relation in document["relationships"]
+                  if relation["relationshipType"] == "STATIC_LINK"}
+        names = {part["name"] for part in document["packages"] if part["SPDXID"] in linked}
+        self.assertIn("fmt", names)
+        for each in names:
+            self.assertIn(f"linked/{each}", notices)
+        with zipfile.ZipFile(the("*.whl")) as archive:
+            names = {pathlib.PurePath(name).name for name in archive.namelist()
+                     if ".dist-info/" in name}
+        self.assertLessEqual({"LICENSE", "copyright"}, names)
+        if shutil.which("dpkg-deb"):
+            said = run("dpkg-deb", "-c", the("*.deb")).stdout
+            for path in ("doc/deft/copyright", "doc/deft/changelog.gz", "man1/deft.1.gz",
+                         "man5/deft.conf.5.gz", "zsh/vendor-completions/_deft"):
+                self.assertIn(f"./usr/share/{'man/' * path.startswith('man')}{path}\n", said)
+
+    @unittest.skipUnless(shutil.which("man"), "no man here")
+    def test_manual_pages(self):
+        with tarfile.open(the("deft-*[!g].tar.gz")) as archive:
+            archive.extractall(self.folder)
+        pages = list(self.folder.glob("*/share/man/*/*"))
+        self.assertEqual(len(pages), 2)
+        for page in pages:
+            result = run("man", "--warnings", "-E", "UTF-8", "-l", page,
+                         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "80"})
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_sbom(self):
         document = json.loads(the("*.spdx.json").read_text())
