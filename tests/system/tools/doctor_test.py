@@ -88,6 +88,7 @@ SETTINGS = (
     ("gradients-unproven", "warning", "mode deft", {"DEFT_MODE": "deft"}),
     ("setting-idle", "warning", "DEFT_MAX_DELAY=2", {"DEFT_MAX_DELAY": "2"}),
     ("setting-idle", "warning", "DEFT_METRICS='/no/such'", {"DEFT_METRICS": "/no/such"}),
+    ("setting-idle", "warning", "DEFT_METRICS='/bin/sh'", {"DEFT_METRICS": "/bin/sh"}),
     ("setting-idle", "warning", "DEFT_PROBE='/no/such'", {"DEFT_PROBE": "/no/such"}),
     ("setting-idle", "warning", "NCCL_PROTO=LL", {"DEFT_TUNER": "bits", "NCCL_PROTO": "LL"}),
     ("setting-idle", "warning", "NCCL_TUNER_PLUGIN=own",
