@@ -12,6 +12,7 @@ import sys
 import unittest
 
 import doctor_host
+import doctor_launch
 import doctor_program
 import doctor_slips
 import doctor_ucx
@@ -239,7 +240,7 @@ class ZBook(unittest.TestCase):
 
 def load_tests(loader, tests, _pattern):
     suite = unittest.TestSuite()
-    for module in (doctor_program, doctor_host, doctor_slips, doctor_ucx):
+    for module in (doctor_program, doctor_host, doctor_launch, doctor_slips, doctor_ucx):
         suite.addTests(loader.loadTestsFromModule(module))
     suite.addTests(tests)
     return suite
