@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/config.h"
+#include "base/job_folder.h"
 #include "base/json_writer.h"
 #include "base/rate_limit.h"
 #include "base/unique_fd.h"
@@ -46,8 +47,8 @@ int sink() {
         if (pattern.empty()) {
             return STDERR_FILENO;
         }
-        const std::string path =
-            expand_pattern(pattern, rank_from_launcher(), Config::process().job_id());
+        const std::string path = in_job_folder(
+            expand_pattern(pattern, rank_from_launcher(), Config::process().job_id()));
         UniqueFd opened(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
         if (opened && opened.get() <= STDERR_FILENO) {
             // The process has closed a standard descriptor; it must not find our file in its place.

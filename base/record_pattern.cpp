@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/job_folder.h"
 #include "base/live_folder.h"
 
 namespace deft {
@@ -47,7 +48,8 @@ std::string record_pattern(const Config& config) {
     const Setting& setting = config.setting(Key::Out);
     struct statfs here {};
     if (setting.source != ValueSource::Default || setting.text.starts_with('/') ||
-        ::statfs(".", &here) != 0 || !is_network_file_system(static_cast<long>(here.f_type))) {
+        ::statfs(in_job_folder(".").c_str(), &here) != 0 ||
+        !is_network_file_system(static_cast<long>(here.f_type))) {
         return setting.text;
     }
     const char* const own = std::getenv("TMPDIR");

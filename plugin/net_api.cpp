@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/job_folder.h"
 #include "base/link_stats.h"
 #include "base/log.h"
 #include "base/presence.h"
@@ -235,6 +236,7 @@ int init(void** context, int traffic_class, deft_net_logger_t logger, int versio
         LinkStats::process().plugin_version.store(version, std::memory_order_relaxed);
         log::set_nccl_logger(logger);
         Presence::process().plugin_initialised();
+        note_job_folder();
         if (context != nullptr) {
             *context = nullptr;
         }

@@ -27,7 +27,22 @@ struct Options {
     std::size_t end = 1;  // place of the first operand
 };
 
-Options options_of(const Words& words, std::string_view letters_with_value) {
+// Whether a long option, as it stands in a command, is one of these names with a blank between.
+bool is_named(std::string_view option, std::string_view names) {
+    const std::string_view name = option.substr(std::min<std::size_t>(2, option.size()));
+    for (std::size_t at = 0; !name.empty() && at < names.size();) {
+        const auto end = std::min(names.find(' ', at), names.size());
+        if (names.substr(at, end - at) == name) {
+            return true;
+        }
+        at = end + 1;
+    }
+    return false;
+}
+
+// `longs_with_value`: names of long options whose value may stand in a word of its own.
+Options options_of(const Words& words, std::string_view letters_with_value,
+                   std::string_view longs_with_value = {}) {
     Options options;
     std::size_t i = 1;
     for (; i < words.size() && words[i].size() > 1 && words[i][0] == '-'; ++i) {
@@ -38,6 +53,7 @@ Options options_of(const Words& words, std::string_view letters_with_value) {
                 break;
             }
             options.longs.push_back(word);
+            i += is_named(word, longs_with_value) ? 1 : 0;
             continue;
         }
         for (std::size_t at = 1; at < word.size(); ++at) {
@@ -122,11 +138,31 @@ struct Prefix {
     std::string_view name;
     std::string_view letters_with_value;
     std::size_t operands;
+    std::string_view longs_with_value = {};
 };
-constexpr Prefix kPrefixes[] = {{"chrt", "DPT", 1},   {"ionice", "cnPpu", 0},  {"nice", "n", 0},
-                                {"nohup", "", 0},     {"numactl", "CNimp", 0}, {"setsid", "", 0},
-                                {"stdbuf", "eio", 0}, {"taskset", "", 1},      {"time", "fo", 0},
-                                {"timeout", "ks", 1}};
+constexpr Prefix kPrefixes[] = {
+    {"cgexec", "g", 0},
+    {"chrt", "DPT", 1, "sched-runtime sched-period sched-deadline"},
+    {"flock", "Ew", 1, "wait timeout conflict-exit-code"},
+    {"ionice", "cnPpu", 0, "class classdata"},
+    {"nice", "n", 0, "adjustment"},
+    {"nohup", "", 0},
+    {"numactl", "CNimp", 0,
+     "cpunodebind physcpubind membind interleave preferred preferred-many weighted-interleave"},
+    {"prlimit", "", 0},
+    {"runuser", "Ggu", 0, "user group supp-group"},
+    {"setpriv", "", 0,
+     "reuid regid ruid euid rgid egid groups ambient-caps inh-caps bounding-set securebits "
+     "pdeathsig selinux-label apparmor-profile"},
+    {"setsid", "", 0},
+    {"stdbuf", "eio", 0, "input output error"},
+    {"taskset", "", 1},
+    {"time", "fo", 0, "format output"},
+    {"timeout", "ks", 1, "kill-after signal"},
+    {"unshare", "GRSw", 0, "setuid setgid root wd map-user map-group propagation setgroups"},
+    {"xargs", "EILPadns", 0,
+     "arg-file delimiter max-args max-chars max-lines max-procs process-slot-var"},
+};
 
 const Prefix* find_prefix(std::string_view name) {
     const auto* const prefix =
@@ -136,8 +172,27 @@ const Prefix* find_prefix(std::string_view name) {
 }
 
 Words words_behind(const Prefix& prefix, const Words& words) {
-    const std::size_t at = options_of(words, prefix.letters_with_value).end + prefix.operands;
+    const std::size_t at =
+        options_of(words, prefix.letters_with_value, prefix.longs_with_value).end + prefix.operands;
     return {words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()};
+}
+
+// `su USER -c STRING`, and who else starts a shell with a text.
+Words shell_behind(const Words& words) {
+    if (!one_of(base_name(words.front()), {"flock", "runuser", "script", "sg", "su"})) {
+        return {};
+    }
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        const bool letters = word.size() > 1 && word[0] == '-' && word[1] != '-';
+        if (i + 1 < words.size() && (word == "--command" || (letters && word.ends_with('c')))) {
+            return {"sh", "-c", words[i + 1]};
+        }
+        if (word.starts_with("--command=")) {
+            return {"sh", "-c", word.substr(word.find('=') + 1)};
+        }
+    }
+    return {};
 }
 
 }  // namespace
@@ -174,7 +229,10 @@ std::string environment_loss(const Words& command) {
                            behind(name));
     }
     if (name == "su" || name == "runuser") {
-        return su_loss(command, name);
+        std::string loss = su_loss(command, name);
+        if (name == "su" || !loss.empty()) {
+            return loss;
+        }
     }
     if (name == "env") {
         return env_loss(command);
@@ -191,6 +249,9 @@ Words command_behind(const Words& command, Words& assignments) {
         return {};
     }
     const std::string_view name = base_name(command.front());
+    if (Words shell = shell_behind(command); !shell.empty()) {
+        return shell;
+    }
     if (const Prefix* const prefix = find_prefix(name)) {
         return words_behind(*prefix, command);
     }

@@ -13,8 +13,9 @@ namespace deft::tools {
 std::string environment_loss(const std::vector<std::string>& command);
 
 // The command that a program of this command line starts in its own place, with the environment it
-// was given: behind nice, timeout, numactl, `env NAME=VALUE` and their like. Empty: it is none of
-// them. What `env` sets goes to `assignments`, as "NAME=VALUE".
+// was given: behind nice, timeout, numactl, `env NAME=VALUE` and their like; behind `su -c TEXT` a
+// shell with the text. Empty: it is none of them. What `env` sets goes to `assignments`, as
+// "NAME=VALUE".
 std::vector<std::string> command_behind(const std::vector<std::string>& command,
                                         std::vector<std::string>& assignments);
 

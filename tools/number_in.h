@@ -15,8 +15,8 @@ namespace deft::tools {
 // In words of its own: CLI::Range says of "two" that it is not in range, and lets a NaN through.
 template <class Number>
 CLI::Validator number_in(Number low, Number high) {
-    const auto problem = [=](std::string& text) {
-        CLI::detail::trim(text);
+    // CLI11 converts the text as it stands, blanks included.
+    const auto problem = [=](const std::string& text) {
         const char* const end = text.data() + text.size();
         Number value{};
         const auto read = std::from_chars(text.data(), end, value);

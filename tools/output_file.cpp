@@ -90,6 +90,24 @@ std::string unwritable(const Config& config, Key key, bool make) {
     return {};
 }
 
+std::string unusable_metrics(const Config& config) {
+    const Setting& setting = config.setting(Key::Metrics);
+    struct stat status {};
+    errno = 0;
+    if (setting.text.empty() ||
+        (::stat(setting.text.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         ::access(setting.text.c_str(), W_OK | X_OK) == 0)) {
+        return {};
+    }
+    const int error = errno == 0 ? ENOTDIR : errno;
+    const bool tilde = setting.text.starts_with("~");  // the shell's alone, unquoted
+    return fmt::format("{}='{}' ({}): {}", variable(Key::Metrics).name, setting.text,
+                       setting.origin,
+                       tilde ? "'~' is not replaced by a folder; write it out"
+                             : std::string(std::strerror(error)) +
+                                   "; make the folder, with mode 1777 (docs/metrics.md)");
+}
+
 bool one_folder(const std::string& pattern) {
     if (pattern.empty() || pattern.ends_with('/')) {
         return false;

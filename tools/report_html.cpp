@@ -284,6 +284,17 @@ struct LinkSum {
     std::int64_t transitions = 0;
 };
 
+// A host's name without its domain, where that tells all hosts of the run apart: a whole one does
+// not fit next to a bar. The table has it.
+std::string short_name(const RunReport& run, const std::string& host) {
+    const auto first = [](const std::string& name) { return name.substr(0, name.find('.')); };
+    const bool clear = std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto& file) {
+        return file.host == host || first(file.host) != first(host);
+    });
+    const bool number = host.find_first_not_of("0123456789.:") == host.npos;
+    return clear && !number ? first(host) : host;
+}
+
 std::string links_section(const RunReport& run) {
     std::map<std::pair<std::string, std::string>, LinkSum> links;
     double most = 0;
@@ -305,7 +316,7 @@ std::string links_section(const RunReport& run) {
     std::vector<Bar> bars;
     Rows rows{{"host", "link", "sent", "received", "sent again", "changes of state", "busy ms"}};
     for (const auto& [place, sum] : links) {
-        bars.push_back({place.first + " " + place.second,
+        bars.push_back({short_name(run, place.first) + " " + place.second,
                         size_text(sum.sent),
                         {{0, most > 0 ? sum.sent / most * 100 : 0, Colour::Transfer, "sent"}},
                         0,

@@ -241,6 +241,9 @@ SettingProblem text_problem(const Config& config, const RunOptions& options) {
     for (TextProblem& problem : text_settings_problems(config)) {
         found.push_back(std::move(problem));
     }
+    if (const std::string problem = unusable_metrics(config); !problem.empty()) {
+        complain("warning: " + problem);  // the job goes on without figures
+    }
     for (TextProblem& problem : found) {
         const ValueSource source = config.setting(problem.key).source;
         if (!problem.line.empty() && source == ValueSource::SystemFile) {

@@ -60,6 +60,7 @@ td:first-child,th:first-child{text-align:left;white-space:nowrap}th{color:var(--
 .legend i{display:inline-block;width:.9rem;height:.9rem;margin-right:.35rem;vertical-align:-.1rem}
 svg{width:100%}body>svg{display:block}body>svg[viewBox]{height:auto}
 svg text{fill:var(--ink);font-size:13px}svg .soft{fill:var(--soft);font-size:12px}
+svg .over{paint-order:stroke;stroke:var(--paper);stroke-width:4px}
 svg .grid{stroke:var(--line)}svg .now{stroke:var(--ink);stroke-width:2}svg .bound{stroke-width:2}
 svg .dashed{stroke:var(--ink);stroke-dasharray:3 3}
 """

@@ -233,7 +233,9 @@ def verdict_sentence(phases, good, same, shaped):
         how = same.get(name)
         losses = {"bitwise": "equal losses", "no": "other losses"}.get(how, f"losses {how}")
         parts.append(f"{what}, with {losses}")
-    all_well = "Everything went well" if good else "NOT everything went well, see what was printed"
+    # Of the runs, not of their times: a run may well end and be slower.
+    all_well = ("Every run ended as it should" if good else
+                "NOT every run ended as it should, see what was printed")
     return f"{all_well}: {'; '.join(parts)}."
 
 

@@ -71,11 +71,11 @@ def iterations(phases):
     longest = max(len(times) for times in raw.values())
     most = max(max(times) for times in raw.values() if times) or 1
     step = _step(most, 5)
-    parts = []
+    parts, words = [], []
     for tick in range(int(most / step) + 1):
         y = top + high * (1 - tick * step / most)
         parts.append(f'<line x1="0" y1="{y:.1f}" x2="100%" y2="{y:.1f}" class="grid"/>')
-        parts.append(_text(0, y - 3, f"{tick * step:g} ms", "soft"))
+        words.append(_text(0, y - 3, f"{tick * step:g} ms", "soft over"))
     for name, times in raw.items():
         points = " ".join(f"{1000 * index / max(1, longest - 1):.1f},{100 - 100 * value / most:.2f}"
                           for index, value in enumerate(times))
@@ -86,7 +86,8 @@ def iterations(phases):
     legend = "".join(f'<span><i style="background:{COLOURS.get(name, NOW)}"></i>'
                      f"{html.escape(report.NAMES[name])}</span>" for name in raw)
     return (f'<p class="legend">{legend}</p>\n' +
-            _picture("time of every iteration", top + high + 4, parts))
+            # The words above the lines, which would run through them.
+            _picture("time of every iteration", top + high + 4, parts + words))
 
 
 def _median(quantiles):
@@ -291,7 +292,9 @@ def page(phases, rows, rates, limits, about):
     for name, phase in shown.items():
         body += [f"<h3>{html.escape(_heading(name))}</h3>",
                  last_iterations(phase, rates, longest)]
-    body += ["<h2>Every iteration</h2>", iterations(phases)]
+    body += ["<h2>Every iteration</h2>",
+             "<p>How long each iteration of a run took, from its first to its last.</p>",
+             iterations(phases)]
     for name, phase in phases.items():
         for observed in phase.get("observed", [])[:1]:
             for facts in observed.get("plans", []):

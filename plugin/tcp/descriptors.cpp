@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/unique_fd.h"
 
@@ -21,10 +22,12 @@ constexpr std::size_t kRoom = 4096;     // 33 KiB of the kernel's
 
 std::size_t count_used(std::size_t limit) {
     if (limit > kCounted) {
-        // The kernel gives the lowest that is free.
-        const int lowest = fcntl(0, F_DUPFD_CLOEXEC, 0);
+        // The kernel gives the lowest that is free. A standard descriptor that the job has closed
+        // says nothing of the others.
+        const UniqueFd any(eventfd(0, EFD_CLOEXEC));
+        const int lowest = any ? fcntl(any.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
         if (lowest < 0) {
-            return 0;
+            return errno == EMFILE ? limit : 0;
         }
         close(lowest);
         return static_cast<std::size_t>(lowest);

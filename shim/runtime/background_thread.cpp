@@ -10,12 +10,12 @@
 
 #include "base/config.h"
 #include "base/fork_guard.h"
+#include "base/job_folder.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "shim/control/directors.h"
 #include "shim/control/kill_switch.h"
 #include "shim/runtime/file_thread.h"
-#include "shim/runtime/job_folder.h"
 #include "shim/runtime/job_line.h"
 #include "shim/runtime/metrics.h"
 #include "shim/runtime/metrics_folder.h"

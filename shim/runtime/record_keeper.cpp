@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "base/config.h"
+#include "base/job_folder.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/record_pattern.h"
-#include "shim/runtime/job_folder.h"
 #include "shim/runtime/record_file.h"
 
 namespace deft {

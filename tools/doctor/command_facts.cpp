@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "tools/doctor/command_words.h"
+#include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_text.h"
 #include "tools/doctor/wrapper_loss.h"
 #include "tools/elf_file.h"
@@ -63,6 +64,8 @@ private:
     void scan_shell(const std::string& file, const std::string& text, const Words& first,
                     int depth);
     void note_resets(const Words& words, const Words& assignments, const std::string& from);
+    void note_container(const Words& words, const std::string& from);
+    void note_wrapper(const std::string& word, const std::string& from);
     bool loses(const Words& words, const std::string& from, bool likely);
     void take_lines(ScriptText& script, const std::string& file, bool python);
     void run_commands(const ScriptText& script, const std::string& file, int depth);
@@ -151,6 +154,28 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
     return true;
 }
 
+// A client of containers: the command begins in another file system, often with a network of its
+// own.
+void CommandReader::note_container(const Words& words, const std::string& from) {
+    if (job_.command.container_network.empty()) {
+        job_.command.container_network = container_network(words);
+        job_.command.container_from = from;
+    }
+    ProgramFacts client = read_program(words.front(), job_.environment);
+    if (client.file.empty() && from.empty()) {
+        job_.command.programs.push_back(std::move(client));
+    }
+}
+
+// A program that starts the command in its own place. It is as little the job as it may lose the
+// preload: by being absent, or by its setuid bit (su, sg).
+void CommandReader::note_wrapper(const std::string& word, const std::string& from) {
+    ProgramFacts wrapper = read_program(word, job_.environment);
+    if (wrapper.file.empty() ? from.empty() : !wrapper.raised.empty()) {
+        job_.command.programs.push_back(std::move(wrapper));
+    }
+}
+
 // `env -u LD_PRELOAD`, `env LD_PRELOAD=...`.
 void CommandReader::note_resets(const Words& words, const Words& assignments,
                                 const std::string& from) {
@@ -180,12 +205,22 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
                                              [](const std::string& word, const std::string& next) {
                                                  return base_name(word) == "deft" && next == "run";
                                              });
+        const bool elsewhere = is_container_client(base_name(words.front()));
+        if (elsewhere) {
+            note_container(words, from);
+        }
         if (deft != words.end()) {
             words.erase(words.begin(), deft);
             words = behind_deft_run(words);
+            if (elsewhere) {  // its files are those of the image
+                return;
+            }
             continue;
         }
         if (loses(words, from, likely)) {
+            return;
+        }
+        if (elsewhere) {
             return;
         }
         Words assignments;
@@ -198,6 +233,7 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
             process_program(words, from, depth, likely);
             return;
         }
+        note_wrapper(words.front(), from);
         words = std::move(inner);
     }
 }
@@ -224,6 +260,14 @@ void CommandReader::process_program(const Words& words, const std::string& from,
     const bool script = !file.empty() && !program.elf;
     if (from.empty() || !file.empty()) {
         job_.command.programs.push_back(std::move(program));
+    }
+    const auto torchrun = std::find_if(words.begin(), words.end(), [](const std::string& each) {
+        return base_name(each) == "torchrun" || each == "torch.distributed.run" ||
+               each == "torch.distributed.launch";
+    });
+    if (torchrun != words.end() && job_.command.rendezvous.empty()) {
+        job_.command.rendezvous = lonely_rendezvous({torchrun, words.end()}, job_.environment);
+        job_.command.rendezvous_from = from;
     }
     if (name == "vllm") {
         job_.command.handles.push_back({"the command", 0, word});
@@ -358,6 +402,14 @@ void CommandReader::scan(const std::string& file, int depth) {
 
 void CommandReader::scan_shell(const std::string& file, const std::string& text, const Words& first,
                                int depth) {
+    const auto cr = text.find("\r\n");
+    if (cr != text.npos) {
+        const auto line =
+            std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cr), '\n');
+        const auto begin = text.rfind('\n', cr) + 1;  // npos + 1: the beginning
+        job_.command.line_ends.push_back(
+            {file, static_cast<int>(line) + 1, text.substr(begin, cr - begin)});
+    }
     const std::string loss = environment_loss(first);
     if (!loss.empty() && job_.command.loss.empty()) {
         job_.command.loss = loss;

@@ -57,7 +57,12 @@ struct CommandFacts {
     std::string loss;                // environment_loss(), of a wrapper
     std::string loss_from;           // file:line, if a script has the wrapper
     std::string container;           // container_doubt(), of a wrapper
+    std::string rendezvous;          // lonely_rendezvous()
+    std::string rendezvous_from;     // file:line, if a script has it
+    std::string container_network;   // container_network()
+    std::string container_from;      // file:line, if a script starts the container
     std::vector<ProgramFacts> programs;
+    std::vector<ScriptLine> line_ends;  // of shell scripts: the first that ends in CR LF
     std::vector<ScriptLine> preload_resets;
     std::vector<ScriptLine> preload_doubts;  // lines that may take deft out of LD_PRELOAD
     std::vector<ScriptLine> other_backends;  // lines that ask PyTorch for one without NCCL
@@ -171,6 +176,7 @@ struct GpuFacts {
     std::string library_driver;          // its version
     int cuda = 0;                        // that the driver supports: 12020; 0: unknown
     std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES
+    std::string container_gpus;          // NVIDIA_VISIBLE_DEVICES, where it keeps GPUs out
     std::size_t count = 0;               // GPUs that the host has
     std::string nvml_problem;            // why NVML tells nothing of them
 };

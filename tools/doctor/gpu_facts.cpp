@@ -58,6 +58,10 @@ GpuFacts read_gpu(const Environment& environment) {
     std::getline(file, line);
     facts.kernel_driver = driver_version_in(line);
     facts.visible = environment.get("CUDA_VISIBLE_DEVICES");
+    const std::string wanted = environment.get("NVIDIA_VISIBLE_DEVICES").value_or("");
+    if (wanted == "void" || wanted == "none") {
+        facts.container_gpus = wanted;
+    }
     discovery::Machine machine;
     discovery::read_sysfs_machine("/sys", machine);
     facts.count = machine.gpus.size();

@@ -193,7 +193,17 @@ bool hides_all(const std::string& visible, std::size_t count) {
     return !number || (count > 0 && std::strtoull(first.c_str(), nullptr, 10) >= count);
 }
 
-void judge_gpu(const GpuFacts& gpu, Diagnoses& found) {
+void judge_gpu(const GpuFacts& gpu, bool container, Diagnoses& found) {
+    // NVIDIA's container toolkit reads it when a container begins; elsewhere it means nothing.
+    if (!gpu.container_gpus.empty() && (container || gpu.kernel_driver.empty())) {
+        found.push_back(
+            {Finding::GpusHidden,
+             fmt::format("NVIDIA_VISIBLE_DEVICES='{}' keeps every GPU out of the container",
+                         gpu.container_gpus),
+             "environment",
+             "ask for GPUs where the container is started: docker run --gpus all, "
+             "Kubernetes: resources.limits nvidia.com/gpu"});
+    }
     if (gpu.visible && hides_all(*gpu.visible, gpu.count)) {
         found.push_back({Finding::GpusHidden,
                          fmt::format("CUDA_VISIBLE_DEVICES='{}' hides every GPU", *gpu.visible),
@@ -235,7 +245,7 @@ void judge_host(const Facts& facts, Diagnoses& found) {
     judge_zerocopy(facts, host, found);
     judge_limits(facts, host, found);
     judge_clock(host, found);
-    judge_gpu(host.gpu, found);
+    judge_gpu(host.gpu, facts.command && !facts.command->container_network.empty(), found);
 }
 
 }  // namespace deft::tools::doctor

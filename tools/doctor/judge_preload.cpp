@@ -43,6 +43,9 @@ void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
 
 // Empty: what the table of findings says.
 std::string remedy_of(const std::string& problem) {
+    if (problem.find("cannot be read") != problem.npos) {
+        return "let the job's user read it: chmod a+r the file, a+x its folders";
+    }
     if (problem.find("cut off") != problem.npos) {
         return "install deft anew: the file was copied in part";
     }
@@ -51,12 +54,35 @@ std::string remedy_of(const std::string& problem) {
                : "mount its file system without noexec, or move the library";
 }
 
+// What is wrong with a name that leads to no file; empty: what the table of findings says.
+std::string remedy_of_name(const std::string& name) {
+    if (name.ends_with('\r')) {
+        return "its line ends in CR LF: sed -i 's/\\r$//' the file that sets the variable";
+    }
+    if (name.find_first_of("'\"") != name.npos) {
+        return "take the quotes out: they are a part of the value here";
+    }
+    if (name.find_first_of(",;") != name.npos) {
+        return "put ':' between the names, and nothing else";
+    }
+    const bool loaders = name.find("$ORIGIN") != name.npos || name.find("$LIB") != name.npos;
+    if (name.starts_with('~') || (name.find('$') != name.npos && !loaders)) {
+        return "write the whole path: nothing replaces '~' or a variable here";
+    }
+    if (!name.starts_with('/') && !loaders) {
+        return "write the whole path: a name alone is looked for where the loader finds libraries, "
+               "a relative path in the working folder";
+    }
+    return {};
+}
+
 // An entry that names deft's library or its guest.
 void judge_entry(const PreloadEntry& entry, Diagnoses& found) {
     if (entry.path.empty()) {
         found.push_back({Finding::PreloadFileMissing,
                          fmt::format("{} names {}: {}", entry.from, entry.name, entry.problem),
-                         "the loader only warns, and starts the program without it", ""});
+                         "the loader only warns, and starts the program without it",
+                         remedy_of_name(entry.name)});
     } else if (!entry.problem.empty()) {
         found.push_back({Finding::PreloadUnusable,
                          fmt::format("{} names {}: {}", entry.from, entry.path, entry.problem),

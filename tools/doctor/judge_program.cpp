@@ -108,6 +108,18 @@ void report_lines(Finding finding, const std::vector<ScriptLine>& lines, const c
     }
 }
 
+// "what; remedy" of a wrapper, of the command or of a script's line; empty: nothing.
+void report_line(Finding finding, const std::string& line, const std::string& from,
+                 Diagnoses& found) {
+    if (line.empty()) {
+        return;
+    }
+    const auto split = line.find("; ");
+    found.push_back({finding, (from.empty() ? "" : from + ": ") + line.substr(0, split),
+                     "the words of the command",
+                     split == std::string::npos ? "" : line.substr(split + 2)});
+}
+
 }  // namespace
 
 void judge_program(const Facts& facts, Diagnoses& found) {
@@ -130,23 +142,22 @@ void judge_program(const Facts& facts, Diagnoses& found) {
                              ""});
         }
     }
+    for (const ScriptLine& line : command.line_ends) {
+        found.push_back({Finding::ScriptLineEnds,
+                         fmt::format("{}:{} ends in CR LF, so the shell reads a CR at the end of "
+                                     "values and words",
+                                     line.file, line.line),
+                         line.text, "sed -i 's/\\r$//' " + line.file});
+    }
+    report_line(Finding::ContainerNetwork, command.container_network, command.container_from,
+                found);
+    report_line(Finding::RendezvousLonely, command.rendezvous, command.rendezvous_from, found);
     if (!command.without_torch.empty()) {
         found.push_back({Finding::PackageMissing, command.without_torch + " has no package torch",
                          "its folders of packages, PYTHONPATH and the working folder", ""});
     }
-    if (!command.container.empty()) {
-        const auto split = command.container.find("; ");
-        found.push_back({Finding::ContainerUnseen, command.container.substr(0, split),
-                         "the words of the command", command.container.substr(split + 2)});
-    }
-    if (!command.loss.empty()) {
-        const auto split = command.loss.find("; ");
-        found.push_back({Finding::PreloadLost,
-                         (command.loss_from.empty() ? "" : command.loss_from + ": ") +
-                             command.loss.substr(0, split),
-                         "the words of the command",
-                         split == std::string::npos ? "" : command.loss.substr(split + 2)});
-    }
+    report_line(Finding::ContainerUnseen, command.container, "", found);
+    report_line(Finding::PreloadLost, command.loss, command.loss_from, found);
     report_lines(Finding::PreloadReset, command.preload_resets, "takes deft out of LD_PRELOAD",
                  found);
     report_lines(Finding::PreloadDoubtful, command.preload_doubts,

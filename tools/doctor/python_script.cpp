@@ -32,7 +32,13 @@ void read_python_assignment(int number, std::string_view line, ScriptText& found
     const bool sets = behind < line.size() && (has(line.substr(behind), "=") ||
                                                has(line, "setdefault(") || has(line, "putenv("));
     const std::string value = sets ? quoted_text(line, behind) : std::string();
-    if (!value.empty() && !has(line.substr(behind), "==")) {
+    const std::string_view rest = line.substr(std::min(behind, line.size()));
+    // An empty value is one, too: it hides all GPUs.
+    const auto given = rest.find_first_not_of(" =,", rest.find_first_of("=,"));
+    const std::string_view text = given == rest.npos ? std::string_view() : rest.substr(given);
+    const bool empty = sets && (text.starts_with("''") ||
+                                (text.starts_with("\"\"") && !text.starts_with("\"\"\"")));
+    if ((!value.empty() || empty) && !has(line.substr(behind), "==")) {
         found.assignments.push_back({name, value, number});
     }
 }

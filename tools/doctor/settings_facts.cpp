@@ -65,7 +65,9 @@ void read_files(const Config& config, SettingsFacts& facts) {
                 (tilde ? "'~' is not replaced by a folder; write it out" : why + "; " + remedy));
         }
     };
-    look(Key::Metrics, W_OK | X_OK, "make the folder, with mode 1777 (docs/metrics.md)");
+    if (std::string problem = unusable_metrics(config); !problem.empty()) {
+        facts.unusable.push_back(std::move(problem));
+    }
     look(Key::Probe, R_OK, "make it with deft probe --json, on every host, or unset it");
     look(Key::Sysfs, R_OK | X_OK, "unset it, or no RDMA port is seen");
     const auto add = [&](Key key, const std::string& problem) {

@@ -6,8 +6,10 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -216,7 +218,8 @@ void PlannerCommands::add_to(CLI::App& app) {
     sim->add_option("--policy", options.policy, "One policy, or all (default)");
     sim->add_option("--jitter", options.jitter, "Each rank computes slower by up to this fraction")
         ->check(number_in(0.0, 10.0));
-    sim->add_option("--seed", options.seed, "Of the jitter");
+    sim->add_option("--seed", options.seed, "Of the jitter")
+        ->check(number_in(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()));
     sim->add_option("--straggler", options.straggler,
                     "Compute of one rank takes this many times as long")
         ->check(number_in(1.0, 1000.0));

@@ -36,6 +36,7 @@ for (const line of document.querySelectorAll('.line')) {
     const [name, value] = [box(line.querySelector('.name')), box(line.querySelector('.value'))]
     if (name.right > value.left + 1 && name.bottom > value.top + 1 && value.bottom > name.top + 1)
         faults.push('overlap: ' + line.textContent)
+    if (wide > 600 && name.bottom - name.top > 30) faults.push('wraps: ' + line.textContent)
 }
 return faults"""
 

@@ -12,6 +12,7 @@ import sys
 import unittest
 
 import doctor_host
+import doctor_launch
 import doctor_program
 import doctor_slips
 import doctor_ucx
@@ -88,6 +89,7 @@ SETTINGS = (
     ("gradients-unproven", "warning", "mode deft", {"DEFT_MODE": "deft"}),
     ("setting-idle", "warning", "DEFT_MAX_DELAY=2", {"DEFT_MAX_DELAY": "2"}),
     ("setting-idle", "warning", "DEFT_METRICS='/no/such'", {"DEFT_METRICS": "/no/such"}),
+    ("setting-idle", "warning", "DEFT_METRICS='/bin/sh'", {"DEFT_METRICS": "/bin/sh"}),
     ("setting-idle", "warning", "DEFT_PROBE='/no/such'", {"DEFT_PROBE": "/no/such"}),
     ("setting-idle", "warning", "NCCL_PROTO=LL", {"DEFT_TUNER": "bits", "NCCL_PROTO": "LL"}),
     ("setting-idle", "warning", "NCCL_TUNER_PLUGIN=own",
@@ -238,7 +240,7 @@ class ZBook(unittest.TestCase):
 
 def load_tests(loader, tests, _pattern):
     suite = unittest.TestSuite()
-    for module in (doctor_program, doctor_host, doctor_slips, doctor_ucx):
+    for module in (doctor_program, doctor_host, doctor_launch, doctor_slips, doctor_ucx):
         suite.addTests(loader.loadTestsFromModule(module))
     suite.addTests(tests)
     return suite

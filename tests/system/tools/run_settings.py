@@ -209,6 +209,16 @@ class Settings(RunTest):
         self.check_refused(125, "DEFT_LOG_FILE", "/no/such", arguments=["run"],
                            env={"DEFT_LOG_FILE": "/no/such/x"})
 
+    def test_a_folder_of_metrics_that_is_none(self):
+        for wrong, why in (("/dev/null", "Not a directory"), ("/no/such", "No such file"),
+                           ("~/metrics", "write it out")):
+            result = self.deft("run", "--", "true", env={"DEFT_METRICS": wrong})
+            self.assertEqual(result.returncode, 0)
+            self.assertIn(f"warning: DEFT_METRICS='{wrong}' (environment)", result.stderr)
+            self.assertIn(why, result.stderr)
+        self.assertNotIn("DEFT_METRICS", self.deft(
+            "run", "--", "true", env={"DEFT_METRICS": self.folder}).stderr)
+
     def test_makes_the_folder_that_out_names(self):
         def made():
             return sorted(str(path.relative_to(self.folder))

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/job_folder.h"
 #include "base/rate_limit.h"
 
 namespace deft {
@@ -132,6 +133,20 @@ TEST_F(LogTest, GoesToAFileNamedByPatternAndAppends) {
     }
     EXPECT_THAT(lines_of(errors_), IsEmpty());
     EXPECT_THAT(lines_of(folder_ + "/log-5"), SizeIs(2));
+}
+
+// The folder that a relative name is meant in is that of the job's beginning.
+TEST_F(LogTest, AFileStaysWhereTheJobHasBegun) {
+    EXPECT_EQ(in_child({{"DEFT_LOG_FILE", "log"}},
+                       [this] {
+                           const bool moved = ::chdir(folder_.c_str()) == 0;
+                           note_job_folder();
+                           const bool on = ::chdir("/") == 0;
+                           DEFT_WARN("hello");
+                           ::_exit(moved && on ? 0 : 1);
+                       }),
+              0);
+    EXPECT_THAT(lines_of(folder_ + "/log"), SizeIs(1));
 }
 
 TEST_F(LogTest, AFileThatCannotBeOpenedIsSaidOnceAndStandardErrorIsUsed) {

@@ -83,7 +83,10 @@ TEST(EnvironmentLoss, LooksBehindProgramsThatOnlyRunAnother) {
          {"nice sudo true", "nice -n 5 ssh host true", "nice -n5 ssh host true", "nohup ssh host",
           "timeout 5 sudo true", "timeout -k 1 -s KILL 5 sudo true", "stdbuf -oL -e 0 env -i true",
           "taskset -c 0-3 docker run image", "numactl -N 0 --membind=0 sudo true",
-          "setsid nohup nice sudo true", "time -f %e sudo true", "ionice -c 3 sudo true"}) {
+          "setsid nohup nice sudo true", "time -f %e sudo true", "ionice -c 3 sudo true",
+          "numactl --cpunodebind 0 --membind 0 sudo true", "timeout --signal KILL 5 sudo true",
+          "flock -w 3 /tmp/lock ssh host", "setpriv --reuid 7 --clear-groups env -i true",
+          "unshare -n ssh host", "xargs -n 1 -I {} ssh {}", "runuser -u bob -- env -i python"}) {
         EXPECT_NE(loss(line), "") << line;
     }
     for (const char* line : {"nice", "nice -n", "timeout", "timeout 5", "timeout 5 python sudo",
@@ -91,6 +94,25 @@ TEST(EnvironmentLoss, LooksBehindProgramsThatOnlyRunAnother) {
                              "nice sudo deft run -- python", "taskset -c 0-3 torchrun x.py"}) {
         EXPECT_EQ(loss(line), "") << line;
     }
+}
+
+TEST(EnvironmentLoss, CommandsBehindOthers) {
+    const auto behind = [](std::vector<std::string> command) {
+        std::vector<std::string> assignments;
+        return command_behind(command, assignments);
+    };
+    using Words = std::vector<std::string>;
+    const Words job{"sh", "-c", "python train.py"};
+    EXPECT_EQ(behind({"su", "bob", "-c", "python train.py"}), job);
+    EXPECT_EQ(behind({"su", "-c", "python train.py", "bob"}), job);
+    EXPECT_EQ(behind({"su", "--command=python train.py", "bob"}), job);
+    EXPECT_EQ(behind({"sg", "gpu", "-c", "python train.py"}), job);
+    EXPECT_EQ(behind({"script", "-qc", "python train.py", "log"}), job);
+    EXPECT_EQ(behind({"flock", "lock", "-c", "python train.py"}), job);
+    EXPECT_EQ(behind({"numactl", "--membind", "0", "python"}), Words{"python"});
+    EXPECT_EQ(behind({"numactl", "--membind=0", "python"}), Words{"python"});
+    EXPECT_EQ(behind({"taskset", "--cpu-list", "0-3", "python"}), Words{"python"});
+    EXPECT_EQ(behind({"python", "-c", "pass"}), Words{});
 }
 
 TEST(EnvironmentLoss, ACommandThatNamesDeftAgainIsQuiet) {

@@ -373,6 +373,10 @@ class PlannerCommands(unittest.TestCase):
              "--ranks: 'two' is not a whole number from 2 to 1000000"),
             (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--partition-mb", "4KB"],
              "--partition-mb: '4KB' is not a number from 0 to 65536"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--straggler", "5 "],
+             "--straggler: '5 ' is not a number from 1 to 1000"),
+            (["sim", "--profile", "model:vgg19", "--links", "10GbE", "--seed", "x"],
+             "--seed: 'x' is not a whole number from 0 to"),
             (["plan", "--profile", "model:vgg19", "--links", "10GbE", "spare"], "spare"),
             (["advise"], "name a trace"),
         ]:

@@ -180,6 +180,11 @@ std::vector<Case> host_cases() {
          }},
         {Finding::GpusHidden, "CUDA_VISIBLE_DEVICES=''",
          [](Facts& f) { f.host->gpu.visible = ""; }},
+        {Finding::GpusHidden, "NVIDIA_VISIBLE_DEVICES='void'",
+         [](Facts& f) {
+             f.host->gpu.container_gpus = "void";
+             f.command->container_network = "docker run; docker run --network=host";
+         }},
         {Finding::GpuDriverMismatch, "535.104.05",
          [](Facts& f) { f.host->gpu.library_driver = "535.104.05"; }},
         {Finding::GpuDriverMismatch, "no libcuda.so.1", [](Facts& f) { f.host->gpu.library = ""; }},

@@ -52,6 +52,17 @@ std::vector<Case> program_cases() {
              f.command->loss = "ssh hands nothing; put deft behind it";
              f.command->loss_from = "job.sh:3";
          }},
+        {Finding::ScriptLineEnds, "job.sh:2 ends in CR LF",
+         [](Facts& f) {
+             f.command->line_ends = {{"job.sh", 2, "export DEFT_MODE=exact"}};
+         }},
+        {Finding::ContainerNetwork, "job.sh:3: docker run without",
+         [](Facts& f) {
+             f.command->container_network = "docker run without it; docker run --network=host";
+             f.command->container_from = "job.sh:3";
+         }},
+        {Finding::RendezvousLonely, "torchrun --nnodes 2",
+         [](Facts& f) { f.command->rendezvous = "torchrun --nnodes 2 meets at ::1; name it"; }},
         {Finding::ContainerUnseen, "apptainer keeps",
          [](Facts& f) { f.command->container = "apptainer keeps it; bind the folder"; }},
         {Finding::PreloadReset, "job.sh:4",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/runtime/job_folder.h"
+#include "base/job_folder.h"
 
 #include <limits.h>
 #include <unistd.h>
