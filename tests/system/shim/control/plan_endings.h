@@ -30,7 +30,18 @@ inline float same_everywhere(const float* at, size_t count, const char* what) {
     return at[0];
 }
 
+inline std::atomic<bool>& giving_up() {
+    static std::atomic<bool> given_up{false};
+    return given_up;
+}
+
+// The first to call it ends the process, and any other waits for that.
 [[noreturn]] inline void give_up(ncclComm_t comm) {
+    if (giving_up().exchange(true)) {
+        for (;;) {
+            ::pause();
+        }
+    }
     std::printf("lost\n");
     ncclCommAbort(comm);
     std::exit(0);
@@ -42,7 +53,7 @@ inline void wait(CUstream stream, ncclComm_t comm) {
         const CUresult state = cuStreamQuery(stream);
         // After it: what a transfer that failed has left is not looked at.
         ncclResult_t error = ncclSuccess;
-        if (ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
+        if (giving_up().load() || ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
             (error != ncclSuccess && error != ncclInProgress)) {
             give_up(comm);
         }
@@ -54,6 +65,24 @@ inline void wait(CUstream stream, ncclComm_t comm) {
         }
         ::usleep(50);
     }
+}
+
+// As PyTorch's watchdog: aborts the communicator when NCCL says that it has failed, wherever the
+// job's own thread waits.
+inline void watch(ncclComm_t comm) {
+    std::thread([comm] {
+        ncclResult_t error = ncclSuccess;
+        while (error == ncclSuccess || error == ncclInProgress) {
+            ::usleep(20'000);
+            if (giving_up().load()) {
+                return;
+            }
+            if (ncclCommGetAsyncError(comm, &error) != ncclSuccess) {
+                error = ncclInternalError;
+            }
+        }
+        give_up(comm);
+    }).detach();
 }
 
 inline bool exists(const std::string& path) {
