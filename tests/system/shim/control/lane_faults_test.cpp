@@ -160,6 +160,7 @@ TEST_P(Dies, UnderAPlanAndTheCommunicatorFails) {
         EXPECT_TRUE(outcome.out.ends_with("lost\n")) << outcome.out << outcome.err;
         EXPECT_EQ(count(outcome.out, "lost"), 1U) << outcome.out;
         EXPECT_EQ(count(outcome.err, "is stuck"), 0U) << outcome.err;
+        EXPECT_EQ(count(outcome.err, "aborted before"), 0U) << outcome.err;
         told += count(outcome.err, "a second network has failed under a plan") +
                 count(outcome.err, "a gradient's transfer over a second network failed");
         const auto seen = lags(job.rows[static_cast<std::size_t>(rank)], 0);

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +37,12 @@ inline std::atomic<bool>& giving_up() {
     return given_up;
 }
 
+// Held by whoever calls NCCL, where a thread watches: no call finds the communicator gone.
+inline std::recursive_timed_mutex& in_nccl() {
+    static std::recursive_timed_mutex mutex;
+    return mutex;
+}
+
 // The first to call it ends the process, and any other waits for that.
 [[noreturn]] inline void give_up(ncclComm_t comm) {
     if (giving_up().exchange(true)) {
@@ -43,8 +51,20 @@ inline std::atomic<bool>& giving_up() {
         }
     }
     std::printf("lost\n");
+    // For good. A call that stands still ends with the abort.
+    (void)in_nccl().try_lock_for(std::chrono::seconds(5));
     ncclCommAbort(comm);
     std::exit(0);
+}
+
+inline bool failed(ncclComm_t comm) {
+    if (giving_up().load()) {
+        return true;
+    }
+    const std::lock_guard lock(in_nccl());
+    ncclResult_t error = ncclSuccess;
+    return giving_up().load() || ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
+           (error != ncclSuccess && error != ncclInProgress);
 }
 
 // As a framework's watchdog does: never only waits.
@@ -52,9 +72,7 @@ inline void wait(CUstream stream, ncclComm_t comm) {
     for (;;) {
         const CUresult state = cuStreamQuery(stream);
         // After it: what a transfer that failed has left is not looked at.
-        ncclResult_t error = ncclSuccess;
-        if (giving_up().load() || ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
-            (error != ncclSuccess && error != ncclInProgress)) {
+        if (failed(comm)) {
             give_up(comm);
         }
         if (state == CUDA_SUCCESS) {
@@ -71,15 +89,8 @@ inline void wait(CUstream stream, ncclComm_t comm) {
 // job's own thread waits.
 inline void watch(ncclComm_t comm) {
     std::thread([comm] {
-        ncclResult_t error = ncclSuccess;
-        while (error == ncclSuccess || error == ncclInProgress) {
+        while (!failed(comm)) {
             ::usleep(20'000);
-            if (giving_up().load()) {
-                return;
-            }
-            if (ncclCommGetAsyncError(comm, &error) != ncclSuccess) {
-                error = ncclInternalError;
-            }
         }
         give_up(comm);
     }).detach();

@@ -50,6 +50,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -180,6 +181,7 @@ private:
     }
 
     void reduce(float* at, std::size_t count) {
+        const std::lock_guard lock(in_nccl());
         if (scenario_.grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0)) {
             give_up(comm_);
         }
