@@ -332,12 +332,22 @@ int LaneSet::merge_async_error(int error) noexcept {
             const bool failed = own != DEFT_NCCL_SUCCESS && own != DEFT_NCCL_IN_PROGRESS;
             // Of a plan that is over and whose transfers are through, it concerns nobody any more.
             if (failed && (i < active || lane->busy())) {
+                tell_failed(i, own);
                 return own;
             }
             busy = busy || (finalizing && lane->busy());
         }
     }
     return busy ? DEFT_NCCL_IN_PROGRESS : error;
+}
+
+void LaneSet::tell_failed(std::size_t lane, int error) noexcept {
+    if (lane > 0 && lane <= other_networks_.size() && !failed_told_.exchange(true)) {
+        DEFT_WARN(
+            "rank %d: a second network has failed under a plan (%s: %s); the error is the "
+            "communicator's, because sums are lost. DEFT_LANES=none does without it",
+            info_.rank, other_networks_[lane - 1].c_str(), nccl_.text(error));
+    }
 }
 
 }  // namespace deft::director

@@ -136,6 +136,7 @@ private:
     void begin_abort(executor::Lane& lane) noexcept;
     void abort_untried() noexcept;
     void await_hooks() const noexcept;
+    void tell_failed(std::size_t lane, int error) noexcept;
     bool leaving_off() const noexcept { return leaving_off_.load(std::memory_order_seq_cst); }
 
     const CommunicatorInfo& info_;
@@ -154,6 +155,7 @@ private:
     std::atomic<std::uint64_t> dropped_stage_{0};
     std::atomic<bool> finalizing_{false};
     std::atomic<bool> leaving_off_{false};
+    std::atomic<bool> failed_told_{false};
     std::atomic<std::uint32_t> aborts_{0};  // of lanes, that are not over
 
     // Background.

@@ -183,7 +183,7 @@ int Executor::reduce(const Launch& step, const Shape& shape, const Transfer& tra
     const int result = nccl_.AllReduce(transfer.from, transfer.to, count, shape.type, shape.op,
                                        lane.comm(), lane.stream());
     if (result != DEFT_NCCL_SUCCESS) {
-        return failed("transfer", result);
+        return failed(step.lane > 0 ? "transfer over a second network" : "transfer", result);
     }
     if (measured &&
         sampler_->after(static_cast<std::size_t>(&step - script_.launches.data()), step.lane,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 
 #include "softdev/net/logger.h"
 
@@ -26,6 +27,18 @@ bool read_number(const std::string& text, uint64_t* number) {
     char* end = nullptr;
     *number = std::strtoull(text.c_str(), &end, 10);
     return !text.empty() && text[0] >= '0' && text[0] <= '9' && *end == '\0';
+}
+
+// "BYTES", "asked" or "asked+BYTES".
+bool read_place(const std::string& text, bool* asked, uint64_t* bytes) {
+    constexpr std::string_view kAsked = "asked";
+    *asked = text.starts_with(kAsked);
+    if (!*asked) {
+        return read_number(text, bytes);
+    }
+    *bytes = 0;
+    return text == kAsked ||
+           (text[kAsked.size()] == '+' && read_number(text.substr(kAsked.size() + 1), bytes));
 }
 
 }  // namespace
@@ -53,7 +66,9 @@ SocketFaults::SocketFaults() {
         wanted_ = what == "hold" ? State::Held : what == "fail" ? State::Broken : State::None;
         at_init_ = at == "init" && wanted_ == State::Held;
         file_ = second == text.npos ? "" : text.substr(second + 1);
-        if (wanted_ == State::None || (!at_init_ && !read_number(at, &at_)) || file_.empty()) {
+        ask_ = file_ + ".asked";
+        if (wanted_ == State::None || (!at_init_ && !read_place(at, &when_asked_, &at_)) ||
+            file_.empty()) {
             wrong_ = "SOFTNET_SOCKET_FAULT=" + text;
         }
     }
@@ -90,6 +105,13 @@ size_t SocketFaults::allowance() {
     return now_ns() >= next_ns_.load(std::memory_order_relaxed) ? kStep : 0;
 }
 
+bool SocketFaults::asked() {
+    if (!asked_.load(std::memory_order_relaxed) && ::access(ask_.c_str(), F_OK) == 0) {
+        asked_.store(true, std::memory_order_relaxed);
+    }
+    return asked_.load(std::memory_order_relaxed);
+}
+
 void SocketFaults::sent(size_t bytes) {
     if (!active_) {
         return;
@@ -101,7 +123,8 @@ void SocketFaults::sent(size_t bytes) {
         while (!next_ns_.compare_exchange_weak(next, std::max(next, now) + takes)) {
         }
     }
-    if (wanted_ != State::None && !at_init_ && sent_.fetch_add(bytes) + bytes >= at_) {
+    const bool counts = wanted_ != State::None && !at_init_ && (!when_asked_ || asked());
+    if (counts && sent_.fetch_add(bytes) + bytes >= at_) {
         happen();
     }
 }

@@ -5,7 +5,8 @@
 //   SOFTNET_SOCKET_RATE=N             at most N bytes per second leave the process
 //   SOFTNET_SOCKET_FAULT=WHAT:AT:FILE WHAT "hold": nothing moves any more, in no direction and for
 //                                     good; "fail": every connection is broken from then on.
-//                                     AT: bytes that have been sent, or "init": the call holds
+//                                     AT: bytes that have been sent; "asked" or "asked+BYTES": they
+//                                     count from when there is FILE.asked; "init": the call holds
 //                                     there (hold only). FILE is made when it happens.
 #pragma once
 
@@ -33,18 +34,22 @@ public:
 private:
     SocketFaults();
     void happen();
+    bool asked();
 
     bool active_ = false;
     double nanoseconds_per_byte_ = 0;
     State wanted_ = State::None;
     uint64_t at_ = 0;
     bool at_init_ = false;
+    bool when_asked_ = false;
     std::string file_;
+    std::string ask_;    // a file
     std::string wrong_;  // variable that cannot be read
 
     std::atomic<State> state_{State::None};
     std::atomic<int64_t> next_ns_{0};
     std::atomic<uint64_t> sent_{0};
+    std::atomic<bool> asked_{false};
 };
 
 }  // namespace softdev::net

@@ -117,6 +117,69 @@ TEST(LaneFaults, ANetworkThatBreaksIsDoneWithout) {
     EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, 1);
 }
 
+// A second network dies under a plan: when the last rank, or every rank, has sent so many bytes of
+// an iteration over it.
+struct Dying {
+    int ranks = 2;
+    const char* plan = "delay0";
+    const char* bytes = "0";
+    bool everywhere = false;
+    const char* how = "dies";
+};
+
+void PrintTo(const Dying& dying, std::ostream* out) {
+    *out << dying.ranks << " ranks, " << dying.plan << ", " << dying.how << " after " << dying.bytes
+         << (dying.everywhere ? " everywhere" : " on one");
+}
+
+class Dies : public ::testing::TestWithParam<Dying> {};
+
+// As where the job's own network dies: NCCL's error is the communicator's on every rank, no rank is
+// left waiting for another, and none has got a wrong sum (docs/director.md).
+TEST_P(Dies, UnderAPlanAndTheCommunicatorFails) {
+    const Dying& dying = GetParam();
+    const Folder folder;
+    Environment environment = kOverTwo;
+    environment["DEFT_PLAN"] = dying.plan;
+    environment["SOFTDEV_NCCL_GRACE"] = "1000";  // as NCCL's: only an abort ends what has failed
+    std::map<int, Environment> own;
+    for (int rank = dying.everywhere ? 0 : dying.ranks - 1; rank < dying.ranks; ++rank) {
+        const std::string file = folder / ("id.dies-" + std::to_string(rank));
+        own[rank] = {
+            {"SOFTNET_SOCKET_FAULT", std::string("fail:asked+") + dying.bytes + ":" + file}};
+    }
+    const Job job =
+        finish_ranks(start_ranks(folder, dying.ranks, 20, environment, dying.how, own), folder);
+    const int late = dying.plan == std::string("delay0") ? 0 : 1;
+    std::size_t died = 0;
+    std::size_t told = 0;
+    for (int rank = 0; rank < dying.ranks; ++rank) {
+        const Outcome& outcome = job.ranks[static_cast<std::size_t>(rank)];
+        died += fs::exists(folder / ("id.dies-" + std::to_string(rank))) ? 1 : 0;
+        EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+        EXPECT_TRUE(outcome.out.ends_with("lost\n")) << outcome.out << outcome.err;
+        EXPECT_EQ(count(outcome.out, "lost"), 1U) << outcome.out;
+        EXPECT_EQ(count(outcome.err, "is stuck"), 0U) << outcome.err;
+        EXPECT_EQ(count(outcome.err, "aborted before"), 0U) << outcome.err;
+        told += count(outcome.err, "a second network has failed under a plan") +
+                count(outcome.err, "a gradient's transfer over a second network failed");
+        const auto seen = lags(job.rows[static_cast<std::size_t>(rank)], 0);
+        EXPECT_EQ(seen.rbegin()->first, late) << "no sum is wrong, nor made twice";
+    }
+    EXPECT_GE(died, 1U) << "the fault";
+    EXPECT_GE(told, 1U) << job.ranks.back().err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Network, Dies,
+    ::testing::Values(Dying{}, Dying{.bytes = "300000"}, Dying{.bytes = "2500000"},
+                      Dying{.everywhere = true}, Dying{.plan = "delay1", .bytes = "300000"},
+                      Dying{.plan = "delay1", .everywhere = true}, Dying{.ranks = 3},
+                      Dying{.ranks = 3, .plan = "delay1", .bytes = "300000"},
+                      Dying{.ranks = 4, .bytes = "300000"}, Dying{.ranks = 4, .bytes = "2500000"},
+                      Dying{.ranks = 4, .everywhere = true}, Dying{.how = "dies grouped"},
+                      Dying{.ranks = 3, .bytes = "300000", .how = "dies grouped"}));
+
 // A lane that was tried by a thread of its own, at any time, would wait for another rank while that
 // rank waits for its device, and the other way round.
 TEST(LaneFaults, LanesAreTriedBesideAnAllocatorThatWaitsForTheDevice) {

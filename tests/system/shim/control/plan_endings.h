@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,10 +32,39 @@ inline float same_everywhere(const float* at, size_t count, const char* what) {
     return at[0];
 }
 
+inline std::atomic<bool>& giving_up() {
+    static std::atomic<bool> given_up{false};
+    return given_up;
+}
+
+// Held by whoever calls NCCL, where a thread watches: no call finds the communicator gone.
+inline std::recursive_timed_mutex& in_nccl() {
+    static std::recursive_timed_mutex mutex;
+    return mutex;
+}
+
+// The first to call it ends the process, and any other waits for that.
 [[noreturn]] inline void give_up(ncclComm_t comm) {
+    if (giving_up().exchange(true)) {
+        for (;;) {
+            ::pause();
+        }
+    }
     std::printf("lost\n");
+    // For good. A call that stands still ends with the abort.
+    (void)in_nccl().try_lock_for(std::chrono::seconds(5));
     ncclCommAbort(comm);
     std::exit(0);
+}
+
+inline bool failed(ncclComm_t comm) {
+    if (giving_up().load()) {
+        return true;
+    }
+    const std::lock_guard lock(in_nccl());
+    ncclResult_t error = ncclSuccess;
+    return giving_up().load() || ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
+           (error != ncclSuccess && error != ncclInProgress);
 }
 
 // As a framework's watchdog does: never only waits.
@@ -41,9 +72,7 @@ inline void wait(CUstream stream, ncclComm_t comm) {
     for (;;) {
         const CUresult state = cuStreamQuery(stream);
         // After it: what a transfer that failed has left is not looked at.
-        ncclResult_t error = ncclSuccess;
-        if (ncclCommGetAsyncError(comm, &error) != ncclSuccess ||
-            (error != ncclSuccess && error != ncclInProgress)) {
+        if (failed(comm)) {
             give_up(comm);
         }
         if (state == CUDA_SUCCESS) {
@@ -54,6 +83,17 @@ inline void wait(CUstream stream, ncclComm_t comm) {
         }
         ::usleep(50);
     }
+}
+
+// As PyTorch's watchdog: aborts the communicator when NCCL says that it has failed, wherever the
+// job's own thread waits.
+inline void watch(ncclComm_t comm) {
+    std::thread([comm] {
+        while (!failed(comm)) {
+            ::usleep(20'000);
+        }
+        give_up(comm);
+    }).detach();
 }
 
 inline bool exists(const std::string& path) {

@@ -28,6 +28,9 @@
 //   unheard  the last rank loses its connection with the leader between its yes to a plan and the
 //            decision, for good; prints "cut"
 //   cut off  under the plan the last rank loses its connection with the leader; prints "cut off"
+//   dies     under the plan asks for the fault of the second network (ID_FILE.dies-RANK.asked, for
+//            SOFTNET_SOCKET_FAULT), while a thread of its own watches the communicator; the first
+//            bucket is large; prints "dies"
 //   frees medium
 //            in each iteration a rank waits for the whole device behind its first call, another one
 //            behind its second, as where memory is freed; the first bucket is large
@@ -47,6 +50,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -103,6 +107,9 @@ public:
     void run() {
         open_device();
         make_communicator();
+        if (scenario_.middle == Middle::Dies) {
+            watch(comm_);
+        }
         for (int t = 0; rounds_ > 0; ++t) {
             if (t > 0 && t == stalls_at()) {
                 return stall_now();
@@ -174,6 +181,7 @@ private:
     }
 
     void reduce(float* at, std::size_t count) {
+        const std::lock_guard lock(in_nccl());
         if (scenario_.grouped && (ncclGroupStart() != 0 || ncclGroupStart() != 0)) {
             give_up(comm_);
         }
@@ -263,6 +271,10 @@ private:
                 if (rank_ + 1 == ranks_) {
                     cut_off(file_);
                 }
+                break;
+            case Middle::Dies:
+                std::printf("dies\n");
+                touch(file_ + ".dies-" + std::to_string(rank_) + ".asked");
                 break;
             case Middle::FillMemory:
                 std::printf("filled\n");

@@ -21,7 +21,7 @@ enum class Making { Usual, Nonblocking, Scalable, Split };
 enum class Sizes { Constant, ChangeOnce, Unsteady, Recurring };
 
 // In one iteration in the middle of those that are counted.
-enum class Middle { Nothing, CutOff, FillMemory, Pair, Premultiplied, ForeignStream, Grow };
+enum class Middle { Nothing, CutOff, FillMemory, Pair, Premultiplied, ForeignStream, Grow, Dies };
 
 enum class Ending { Destroy, Abort, Busy, Stall, Shrink, Revoke };
 
@@ -57,6 +57,8 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "change", .sizes = Sizes::ChangeOnce},
     {.name = "crowded", .counted = Counted::AtOnce, .crowded = true},
     {.name = "cut off", .middle = Middle::CutOff},
+    {.name = "dies", .first = kMedium, .middle = Middle::Dies},
+    {.name = "dies grouped", .first = kMedium, .middle = Middle::Dies, .grouped = true},
     {.name = "fill", .middle = Middle::FillMemory},
     {.name = "flush", .flushes = true},
     {.name = "foreign", .middle = Middle::ForeignStream},
