@@ -147,8 +147,9 @@ constexpr Prefix kPrefixes[] = {
     {"ionice", "cnPpu", 0, "class classdata"},
     {"nice", "n", 0, "adjustment"},
     {"nohup", "", 0},
-    {"numactl", "CNimp", 0,
-     "cpunodebind physcpubind membind interleave preferred preferred-many weighted-interleave"},
+    {"numactl", "CNPcimpw", 0,
+     "cpubind cpunodebind physcpubind membind interleave preferred preferred-many "
+     "weighted-interleave"},
     {"prlimit", "", 0},
     {"runuser", "Ggu", 0, "user group supp-group"},
     {"setpriv", "", 0,
@@ -177,19 +178,53 @@ Words words_behind(const Prefix& prefix, const Words& words) {
     return {words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()};
 }
 
-// `su USER -c STRING`, and who else starts a shell with a text.
+// flock knows -c only in the word behind the lock: all else there is a command with its options.
+Words shell_behind_lock(const Prefix& flock, const Words& words) {
+    const std::size_t at =
+        options_of(words, flock.letters_with_value, flock.longs_with_value).end + 1;
+    return at + 1 < words.size() && one_of(words[at], {"-c", "--command"})
+               ? Words{"sh", "-c", words[at + 1]}
+               : Words{};
+}
+
+// `su USER -c STRING`, and who else starts a shell with a text: options count behind operands, too,
+// up to `--`.
 Words shell_behind(const Words& words) {
-    if (!one_of(base_name(words.front()), {"flock", "runuser", "script", "sg", "su"})) {
+    const std::string_view name = base_name(words.front());
+    if (name == "flock") {
+        return shell_behind_lock(*find_prefix(name), words);
+    }
+    if (!one_of(name, {"runuser", "script", "sg", "su"})) {
         return {};
     }
-    for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string_view with_value = name == "script" ? "BEIOTmo" : name == "sg" ? "" : "Ggsw";
+    const bool user = name == "runuser";  // -u USER: behind it is a command without a shell
+    for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
         const std::string& word = words[i];
-        const bool letters = word.size() > 1 && word[0] == '-' && word[1] != '-';
-        if (i + 1 < words.size() && (word == "--command" || (letters && word.ends_with('c')))) {
+        if (word == "--command" && i + 1 < words.size()) {
             return {"sh", "-c", words[i + 1]};
         }
         if (word.starts_with("--command=")) {
             return {"sh", "-c", word.substr(word.find('=') + 1)};
+        }
+        if (user && (word == "--user" || word.starts_with("--user="))) {
+            return {};
+        }
+        const bool letters = word.size() > 1 && word[0] == '-' && word[1] != '-';
+        for (std::size_t at = 1; letters && at < word.size(); ++at) {
+            const bool last = at + 1 == word.size();
+            if (user && word[at] == 'u') {
+                return {};
+            }
+            if (word[at] == 'c') {
+                return last && i + 1 == words.size()
+                           ? Words{}
+                           : Words{"sh", "-c", last ? words[i + 1] : word.substr(at + 1)};
+            }
+            if (with_value.find(word[at]) != std::string_view::npos) {
+                i += last ? 1 : 0;
+                break;
+            }
         }
     }
     return {};

@@ -10,7 +10,9 @@
 #include <system_error>
 
 #include "tools/doctor/command_words.h"
+#include "tools/doctor/container_client.h"
 #include "tools/doctor/rendezvous.h"
+#include "tools/doctor/script_lines.h"
 #include "tools/doctor/script_text.h"
 #include "tools/doctor/wrapper_loss.h"
 #include "tools/elf_file.h"
@@ -35,6 +37,7 @@ std::string read_text(const std::string& path) {
     std::string text(kLargest, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
+    text.resize(std::min(text.find('\0'), text.size()));  // what is packed behind a script
     return text;
 }
 
@@ -64,8 +67,8 @@ private:
     void scan_shell(const std::string& file, const std::string& text, const Words& first,
                     int depth);
     void note_resets(const Words& words, const Words& assignments, const std::string& from);
-    void note_container(const Words& words, const std::string& from);
-    void note_wrapper(const std::string& word, const std::string& from);
+    void note_container(const Words& words, const std::string& from, bool likely);
+    void note_wrapper(const Words& words, const Words& inner, const std::string& from, bool likely);
     bool loses(const Words& words, const std::string& from, bool likely);
     void take_lines(ScriptText& script, const std::string& file, bool python);
     void run_commands(const ScriptText& script, const std::string& file, int depth);
@@ -156,10 +159,17 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
 
 // A client of containers: the command begins in another file system, often with a network of its
 // own.
-void CommandReader::note_container(const Words& words, const std::string& from) {
-    if (job_.command.container_network.empty()) {
-        job_.command.container_network = container_network(words);
-        job_.command.container_from = from;
+void CommandReader::note_container(const Words& words, const std::string& from, bool likely) {
+    CommandFacts& command = job_.command;
+    if (likely || likely_inside(words)) {
+        command.container_client = true;
+        if (command.container_network.empty()) {
+            command.container_network = container_network(words);
+            command.container_from = from;
+        }
+        if (command.hidden_gpus.empty()) {
+            command.hidden_gpus = gpus_kept_out(words, job_.environment);
+        }
     }
     ProgramFacts client = read_program(words.front(), job_.environment);
     if (client.file.empty() && from.empty()) {
@@ -167,11 +177,15 @@ void CommandReader::note_container(const Words& words, const std::string& from) 
     }
 }
 
-// A program that starts the command in its own place. It is as little the job as it may lose the
-// preload: by being absent, or by its setuid bit (su, sg).
-void CommandReader::note_wrapper(const std::string& word, const std::string& from) {
-    ProgramFacts wrapper = read_program(word, job_.environment);
-    if (wrapper.file.empty() ? from.empty() : !wrapper.raised.empty()) {
+// A program that starts another in its own place: it may be missing, or have a setuid bit (su, sg),
+// and then the loader takes LD_PRELOAD away before it starts anything. That matters only where it
+// starts the job, and nothing behind it puts deft back.
+void CommandReader::note_wrapper(const Words& words, const Words& inner, const std::string& from,
+                                 bool likely) {
+    ProgramFacts wrapper = read_program(words.front(), job_.environment);
+    const bool raises =
+        !wrapper.raised.empty() && (likely || likely_inside(inner)) && !brings_deft(inner);
+    if (wrapper.file.empty() ? from.empty() : raises) {
         job_.command.programs.push_back(std::move(wrapper));
     }
 }
@@ -207,7 +221,7 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
                                              });
         const bool elsewhere = is_container_client(base_name(words.front()));
         if (elsewhere) {
-            note_container(words, from);
+            note_container(words, from, likely);
         }
         if (deft != words.end()) {
             words.erase(words.begin(), deft);
@@ -233,7 +247,7 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
             process_program(words, from, depth, likely);
             return;
         }
-        note_wrapper(words.front(), from);
+        note_wrapper(words, inner, from, likely);
         words = std::move(inner);
     }
 }
@@ -258,6 +272,9 @@ void CommandReader::process_program(const Words& words, const std::string& from,
     ProgramFacts program = read_program(word, job_.environment);
     const std::string file = program.file;
     const bool script = !file.empty() && !program.elf;
+    if (brings_deft(words)) {  // `sg GROUP 'deft run -- COMMAND'`
+        program.raised.clear();
+    }
     if (from.empty() || !file.empty()) {
         job_.command.programs.push_back(std::move(program));
     }
@@ -402,13 +419,8 @@ void CommandReader::scan(const std::string& file, int depth) {
 
 void CommandReader::scan_shell(const std::string& file, const std::string& text, const Words& first,
                                int depth) {
-    const auto cr = text.find("\r\n");
-    if (cr != text.npos) {
-        const auto line =
-            std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cr), '\n');
-        const auto begin = text.rfind('\n', cr) + 1;  // npos + 1: the beginning
-        job_.command.line_ends.push_back(
-            {file, static_cast<int>(line) + 1, text.substr(begin, cr - begin)});
+    if (const CrLine line = first_cr_line(text); line.number > 0) {
+        job_.command.line_ends.push_back({file, line.number, std::string(line.text)});
     }
     const std::string loss = environment_loss(first);
     if (!loss.empty() && job_.command.loss.empty()) {
@@ -438,7 +450,9 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
     }
     for (const ScriptAssignment& each : script.assignments) {
         // Too late for the loader of a Python that runs already.
-        if (!python || !each.name.starts_with("LD_")) {
+        const bool late = python && each.name.starts_with("LD_");
+        const bool there = each.if_unset && job_.environment.get(each.name.c_str());
+        if (!late && !there) {
             set(each.name + "=" + each.value, fmt::format("{}:{}", file, each.line));
         }
     }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/doctor/command_words.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <sstream>
+
+#include "tools/doctor/script_lines.h"
+#include "tools/doctor/script_text.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -58,6 +63,18 @@ bool likely_job(const Words& words) {
         return is_python(name) || is_launcher(name) || name.ends_with(".py") ||
                name.find("train") != name.npos;
     });
+}
+
+bool likely_inside(const Words& words) {
+    return likely_job(words) || std::any_of(words.begin(), words.end(), [](const auto& word) {
+               const std::vector<Words> commands = shell_commands(word);
+               return std::any_of(commands.begin(), commands.end(), likely_job);
+           });
+}
+
+bool brings_deft(const Words& words) {
+    const std::string text = fmt::format("{}", fmt::join(words, " "));
+    return has(text, "deft run") || names_ours(text);
 }
 
 Words shebang(const std::string& text) {

@@ -14,11 +14,17 @@ bool is_python(std::string_view name);
 // Starts the job's own program, which stands somewhere among its operands.
 bool is_launcher(std::string_view name);
 
-// So likely the job that losing the environment there matters.
 // `env -u NAME`, -uNAME and --unset=NAME.
 bool env_unsets(const std::vector<std::string>& words, std::string_view variable);
 
+// So likely the job that losing the environment there matters.
 bool likely_job(const std::vector<std::string>& words);
+
+// The same of a text among the words, too: `sh -c TEXT`.
+bool likely_inside(const std::vector<std::string>& words);
+
+// Whether words, or a text among them, put deft back: `deft run`, or a preload of its library.
+bool brings_deft(const std::vector<std::string>& words);
 
 // The words of a script's first line; empty: it has no "#!".
 std::vector<std::string> shebang(const std::string& text);

@@ -61,6 +61,8 @@ struct CommandFacts {
     std::string rendezvous_from;     // file:line, if a script has it
     std::string container_network;   // container_network()
     std::string container_from;      // file:line, if a script starts the container
+    bool container_client = false;   // docker or the like starts the job
+    std::string hidden_gpus;         // gpus_kept_out() of it
     std::vector<ProgramFacts> programs;
     std::vector<ScriptLine> line_ends;  // of shell scripts: the first that ends in CR LF
     std::vector<ScriptLine> preload_resets;
@@ -179,6 +181,7 @@ struct GpuFacts {
     std::string container_gpus;          // NVIDIA_VISIBLE_DEVICES, where it keeps GPUs out
     std::size_t count = 0;               // GPUs that the host has
     std::string nvml_problem;            // why NVML tells nothing of them
+    bool device_file = false;            // a GPU can be opened: /dev/nvidia0, /dev/dxg
 };
 
 struct HostFacts {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 
 #include "tools/foreign.h"
@@ -28,6 +29,21 @@ std::string ask_nvml() {
     discovery::Machine machine;
     discovery::read_nvml(machine);
     return machine.notes.empty() ? "" : machine.notes.front();
+}
+
+// A container may have any of the host's numbers: /dev/nvidia3. WSL has /dev/dxg.
+bool has_device_file() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+        const std::string name = entry.path().filename().string();
+        constexpr std::string_view kBeginning = "nvidia";
+        const bool number = name.size() > kBeginning.size() && name.starts_with(kBeginning) &&
+                            name.find_first_not_of("0123456789", kBeginning.size()) == name.npos;
+        if (number || name == "dxg") {
+            return true;
+        }
+    }
+    return false;
 }
 
 }  // namespace
@@ -62,6 +78,7 @@ GpuFacts read_gpu(const Environment& environment) {
     if (wanted == "void" || wanted == "none") {
         facts.container_gpus = wanted;
     }
+    facts.device_file = has_device_file();
     discovery::Machine machine;
     discovery::read_sysfs_machine("/sys", machine);
     facts.count = machine.gpus.size();

@@ -193,17 +193,28 @@ bool hides_all(const std::string& visible, std::size_t count) {
     return !number || (count > 0 && std::strtoull(first.c_str(), nullptr, 10) >= count);
 }
 
-void judge_gpu(const GpuFacts& gpu, bool container, Diagnoses& found) {
-    // NVIDIA's container toolkit reads it when a container begins; elsewhere it means nothing.
-    if (!gpu.container_gpus.empty() && (container || gpu.kernel_driver.empty())) {
+// NVIDIA's container toolkit reads the variable when a container begins: the one around this
+// command, or the one that the command starts. To the latter its client hands on what its own words
+// name, and nothing else.
+void judge_container_gpus(const GpuFacts& gpu, const CommandFacts* command, Diagnoses& found) {
+    const bool client = command != nullptr && command->container_client;
+    const bool around = !client && !gpu.container_gpus.empty() && !gpu.device_file;
+    const std::string hidden = around   ? gpu.container_gpus
+                               : client ? command->hidden_gpus
+                                        : std::string();
+    if (!hidden.empty()) {
         found.push_back(
             {Finding::GpusHidden,
              fmt::format("NVIDIA_VISIBLE_DEVICES='{}' keeps every GPU out of the container",
-                         gpu.container_gpus),
-             "environment",
+                         hidden),
+             around ? "environment, /dev" : "the words of the command",
              "ask for GPUs where the container is started: docker run --gpus all, "
              "Kubernetes: resources.limits nvidia.com/gpu"});
     }
+}
+
+void judge_gpu(const GpuFacts& gpu, const CommandFacts* command, Diagnoses& found) {
+    judge_container_gpus(gpu, command, found);
     if (gpu.visible && hides_all(*gpu.visible, gpu.count)) {
         found.push_back({Finding::GpusHidden,
                          fmt::format("CUDA_VISIBLE_DEVICES='{}' hides every GPU", *gpu.visible),
@@ -245,7 +256,7 @@ void judge_host(const Facts& facts, Diagnoses& found) {
     judge_zerocopy(facts, host, found);
     judge_limits(facts, host, found);
     judge_clock(host, found);
-    judge_gpu(host.gpu, facts.command && !facts.command->container_network.empty(), found);
+    judge_gpu(host.gpu, facts.command ? &*facts.command : nullptr, found);
 }
 
 }  // namespace deft::tools::doctor

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <optional>
 
 #include "tools/doctor/script_lines.h"
 
@@ -21,25 +22,55 @@ std::string quoted_text(std::string_view line, std::size_t from) {
                               : std::string(line.substr(open + 1, close - open - 1));
 }
 
-// os.environ["NAME"] = "value", os.environ.setdefault("NAME", "value"), os.putenv("NAME", "value").
-void read_python_assignment(int number, std::string_view line, ScriptText& found) {
-    const auto at = std::min(line.find("environ"), line.find("putenv("));
-    if (at == line.npos) {
-        return;
+std::string_view trim_left(std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+}
+
+// Takes a text in quotes off the beginning of `line`; empty: there is none.
+std::optional<std::string> take_quoted(std::string_view& line) {
+    const auto close =
+        line.starts_with('\'') || line.starts_with('"') ? line.find(line[0], 1) : line.npos;
+    if (close == line.npos) {
+        return std::nullopt;
     }
-    const std::string name = quoted_text(line, at);
-    const auto behind = name.empty() ? line.npos : line.find(name, at) + name.size() + 1;
-    const bool sets = behind < line.size() && (has(line.substr(behind), "=") ||
-                                               has(line, "setdefault(") || has(line, "putenv("));
-    const std::string value = sets ? quoted_text(line, behind) : std::string();
-    const std::string_view rest = line.substr(std::min(behind, line.size()));
-    // An empty value is one, too: it hides all GPUs.
-    const auto given = rest.find_first_not_of(" =,", rest.find_first_of("=,"));
-    const std::string_view text = given == rest.npos ? std::string_view() : rest.substr(given);
-    const bool empty = sets && (text.starts_with("''") ||
-                                (text.starts_with("\"\"") && !text.starts_with("\"\"\"")));
-    if ((!value.empty() || empty) && !has(line.substr(behind), "==")) {
-        found.assignments.push_back({name, value, number});
+    std::string text(line.substr(1, close - 1));
+    line = trim_left(line.substr(close + 1));
+    return text;
+}
+
+// os.environ["NAME"] = "value", os.environ.setdefault("NAME", "value"), os.putenv("NAME", "value").
+// An empty value is one, too: it hides all GPUs. It counts only where the whole line surely sets
+// it, as others often stand for "not set".
+void read_python_assignment(int number, std::string_view line, bool indented, ScriptText& found) {
+    constexpr std::string_view kForms[] = {"environ[", "environ.setdefault(", "putenv("};
+    for (const std::string_view form : kForms) {
+        const auto at = line.find(form);
+        if (at == line.npos) {
+            continue;
+        }
+        std::string_view rest = trim_left(line.substr(at + form.size()));
+        const std::optional<std::string> name = take_quoted(rest);
+        const bool item = form.ends_with('[');
+        if (item && rest.starts_with(']')) {
+            rest = trim_left(rest.substr(1));
+        } else if (item) {
+            return;
+        }
+        if (!name || !rest.starts_with(item ? '=' : ',')) {
+            return;
+        }
+        rest = trim_left(rest.substr(1));
+        const std::optional<std::string> value = take_quoted(rest);
+        const bool begins = at == 0 || (at == 3 && line.starts_with("os."));
+        if (!item && rest.starts_with(')')) {
+            rest = trim_left(rest.substr(1));
+        }
+        const bool whole =
+            begins && !indented && (rest.empty() || rest.starts_with('#') || rest.starts_with(';'));
+        if (value && (!value->empty() || whole)) {
+            found.assignments.push_back({*name, *value, number, form.starts_with("environ.")});
+        }
+        return;
     }
 }
 
@@ -220,7 +251,7 @@ ScriptText read_python_script(const std::string& file, std::string_view text) {
     ScriptText found;
     found.imports_torch = imports_torch(text);
     std::deque<std::string> latest;
-    for_each_line(text, [&](int number, std::string_view line) {
+    for_each_line(text, [&](int number, std::string_view line, bool indented) {
         if (line.starts_with('#')) {
             return;
         }
@@ -243,7 +274,7 @@ ScriptText read_python_script(const std::string& file, std::string_view text) {
         if (updates_environment(line)) {
             read_python_update(number, line, found);
         } else {
-            read_python_assignment(number, line, found);
+            read_python_assignment(number, line, indented, found);
         }
     });
     if (has(text, "nccl")) {  // of a group of its own, or where there are GPUs

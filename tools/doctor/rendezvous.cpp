@@ -5,15 +5,25 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <optional>
 #include <string_view>
 
 namespace deft::tools::doctor {
 namespace {
 
-// torchrun's options by their names with '_', and its variables PET_NAME.
-std::map<std::string, std::string> options_of(const std::vector<std::string>& command,
-                                              const Environment& environment) {
-    std::map<std::string, std::string> options;
+using Options = std::map<std::string, std::string>;
+
+bool is_flag(const std::string& name) {
+    return name == "standalone" || name == "no_python" || name == "module" || name == "run_path" ||
+           name == "use_env" || name == "virtual_local_rank" || name == "help";
+}
+
+// torchrun's options by their names with '_', and its variables PET_NAME. Nothing where a shell
+// puts in more words or a value, or where no script stands behind the options: who knows what the
+// rest says.
+std::optional<Options> options_of(const std::vector<std::string>& command,
+                                  const Environment& environment) {
+    Options options;
     for (const char* name : {"nnodes", "master_addr", "rdzv_endpoint", "standalone"}) {
         std::string variable = "PET_" + std::string(name);
         std::transform(variable.begin(), variable.end(), variable.begin(),
@@ -22,18 +32,34 @@ std::map<std::string, std::string> options_of(const std::vector<std::string>& co
             options[name] = *value;
         }
     }
-    for (std::size_t i = 1; i < command.size(); ++i) {
-        if (!command[i].starts_with("--")) {
+    std::size_t i = 1;
+    for (; i < command.size() && command[i].starts_with("-"); ++i) {
+        const std::string& word = command[i];
+        if (word == "--") {
+            ++i;
+            break;
+        }
+        if (!word.starts_with("--")) {
+            i += word == "-r" || word == "-t" ? 1 : 0;  // --redirects and --tee
             continue;
         }
-        const auto equals = command[i].find('=');
-        std::string name = command[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+        const auto equals = word.find('=');
+        std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
         std::replace(name.begin(), name.end(), '-', '_');
-        options[name] = equals != std::string::npos ? command[i].substr(equals + 1)
-                        : i + 1 < command.size()    ? command[i + 1]
-                                                    : std::string();
+        const bool apart = equals == std::string::npos && !is_flag(name);
+        i += apart ? 1 : 0;
+        options[name] = !apart               ? word.substr(std::min(equals, word.size() - 1) + 1)
+                        : i < command.size() ? command[i]
+                                             : std::string();
     }
-    return options;
+    if (i >= command.size()) {
+        return std::nullopt;
+    }
+    const auto script = command.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool known = std::none_of(command.begin(), script + 1, [](const std::string& word) {
+        return word.find('$') != std::string::npos;
+    });
+    return known ? std::optional(options) : std::nullopt;
 }
 
 // The least number of "2" or "1:4"; 0: no number.
@@ -50,7 +76,11 @@ bool is_loopback(const std::string& address) {
 
 std::string lonely_rendezvous(const std::vector<std::string>& command,
                               const Environment& environment) {
-    std::map<std::string, std::string> options = options_of(command, environment);
+    std::optional<Options> read = options_of(command, environment);
+    if (!read) {
+        return {};
+    }
+    Options& options = *read;
     if (least_hosts(options["nnodes"]) < 2 || options.contains("standalone")) {
         return {};
     }

@@ -30,14 +30,37 @@ bool names_what_stays(std::string_view text) {
     return false;
 }
 
+// No byte of a text.
+bool is_binary(char letter) {
+    const auto byte = static_cast<unsigned char>(letter);
+    return byte < 0x20 && byte != '\t' && byte != '\r' && byte != '\f' && byte != 0x1b;
+}
+
+// "END" of `<<END`, `<<-END` and `<<'END'`, not of `<<< word` or `1 << 2`.
+std::string text_handed_on(std::string_view line) {
+    for (auto at = line.find("<<"); at != line.npos; at = line.find("<<", at)) {
+        const auto end = std::min(line.find_first_not_of('<', at), line.size());
+        std::string_view word = end - at == 2 ? line.substr(end) : std::string_view();
+        at = end;
+        word.remove_prefix(std::min(word.find_first_not_of("- \t'\"\\"), word.size()));
+        const auto in_word = [](unsigned char letter) {
+            return std::isalnum(letter) != 0 || letter == '_';
+        };
+        const auto* const behind = std::find_if_not(word.begin(), word.end(), in_word);
+        if (behind != word.begin() && std::isdigit(static_cast<unsigned char>(word[0])) == 0) {
+            return {word.begin(), behind};
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 bool has(std::string_view text, std::string_view what) {
     return text.find(what) != text.npos;
 }
 
-void for_each_line(std::string_view text,
-                   const std::function<void(int number, std::string_view line)>& each) {
+void for_each_line(std::string_view text, const EachLine& each) {
     int number = 0;
     while (!text.empty()) {
         const int first = ++number;
@@ -54,8 +77,36 @@ void for_each_line(std::string_view text,
             line += part;
             ++number;
         }
-        each(first, trimmed(line));
+        each(first, trimmed(line), line.starts_with(' ') || line.starts_with('\t'));
     }
+}
+
+CrLine first_cr_line(std::string_view script) {
+    std::string end_of_text;  // of a `<<END` that has begun
+    for (int number = 1; !script.empty(); ++number) {
+        const auto end = script.find('\n');
+        std::string_view line = script.substr(0, end);
+        script = end == script.npos ? std::string_view() : script.substr(end + 1);
+        if (std::any_of(line.begin(), line.end(), is_binary)) {
+            break;
+        }
+        const bool ends_in_cr = end != script.npos && line.ends_with('\r');
+        line.remove_suffix(ends_in_cr ? 1 : 0);
+        if (!end_of_text.empty()) {
+            if (trimmed(line) == end_of_text) {
+                end_of_text.clear();
+            }
+            continue;
+        }
+        const bool comment = trimmed(line).starts_with('#');
+        if (ends_in_cr && (!comment || (number == 1 && line.starts_with("#!")))) {
+            return {number, line};
+        }
+        if (!comment) {
+            end_of_text = text_handed_on(line);
+        }
+    }
+    return {};
 }
 
 bool names_ours(std::string_view value) {

@@ -11,8 +11,16 @@ namespace deft::tools::doctor {
 bool has(std::string_view text, std::string_view what);
 
 // Calls `each` with every line, numbered from 1, trimmed; a backslash at its end joins the next.
-void for_each_line(std::string_view text,
-                   const std::function<void(int number, std::string_view line)>& each);
+using EachLine = std::function<void(int number, std::string_view line, bool indented)>;
+void for_each_line(std::string_view text, const EachLine& each);
+
+// The first line of a shell script in which a CR LF does harm: no comment but the "#!", nothing of
+// a text that the script hands on (`<<END`) or of what is packed behind it.
+struct CrLine {
+    int number = 0;  // 0: none
+    std::string_view text;
+};
+CrLine first_cr_line(std::string_view script);
 
 bool names_ours(std::string_view value);
 

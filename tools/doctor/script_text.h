@@ -14,6 +14,7 @@ namespace deft::tools::doctor {
 struct ScriptAssignment {
     std::string name, value;
     int line = 0;
+    bool if_unset = false;  // a default, which yields to what the environment has
 };
 
 struct ScriptCommand {

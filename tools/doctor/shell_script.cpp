@@ -284,7 +284,8 @@ std::vector<std::vector<std::string>> shell_commands(std::string_view line) {
 
 ScriptText read_shell_script(const std::string& file, std::string_view text) {
     ShellScript script(file);
-    for_each_line(text, [&](int number, std::string_view line) { script.line(number, line); });
+    for_each_line(text,
+                  [&](int number, std::string_view line, bool) { script.line(number, line); });
     return script.finish();
 }
 

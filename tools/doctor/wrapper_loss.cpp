@@ -258,38 +258,4 @@ std::string container_doubt(const Words& command) {
     return {};
 }
 
-bool is_container_client(std::string_view name) {
-    return name == "docker" || name == "podman" || name == "nerdctl" || name == "kubectl";
-}
-
-std::string container_network(const Words& command) {
-    const std::string_view name = command.empty() ? "" : base_name(command.front());
-    // Its own `run`, before that of `deft run`; in a container that is there nothing is chosen.
-    const auto verb = std::find_if(command.begin(), command.end(), [](const std::string& word) {
-        return word == "run" || word == "exec" || word == "compose" || word == "start";
-    });
-    if (!is_container_client(name) || name == "kubectl" || verb == command.end() ||
-        *verb != "run") {
-        return {};
-    }
-    for (std::size_t i = 1; i < command.size(); ++i) {
-        const std::string& word = command[i];
-        const auto equals = word.find('=');
-        const std::string option = word.substr(0, equals);
-        if (option == "--network" || option == "--net") {
-            const std::string value = equals != word.npos      ? word.substr(equals + 1)
-                                      : i + 1 < command.size() ? command[i + 1]
-                                                               : std::string();
-            // Whoever has made a network by hand may have joined the hosts by it.
-            if (value != "bridge" && value != "none" && value != "slirp4netns") {
-                return {};
-            }
-        }
-    }
-    return fmt::format(
-        "{} run without --network=host gives the job a network of its own, which other hosts do "
-        "not reach and whose one link is virtual; {} run --network=host --ipc=host ...",
-        name, name);
-}
-
 }  // namespace deft::tools::doctor

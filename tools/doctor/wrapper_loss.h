@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/environment.h"
@@ -20,11 +19,5 @@ std::string slurm_loss(const std::vector<std::string>& command, const Environmen
 // The same of a wrapper that keeps the preload, but starts its command in a container, of which
 // nobody here knows whether it has the library. Empty where a word names deft. Pure.
 std::string container_doubt(const std::vector<std::string>& command);
-
-// Whether a program of this name starts its command in a container, by a service of the host's.
-bool is_container_client(std::string_view name);
-
-// "what; remedy" where a client of containers gives its command a network of its own. Pure.
-std::string container_network(const std::vector<std::string>& command);
 
 }  // namespace deft::tools::doctor

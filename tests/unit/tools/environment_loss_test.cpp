@@ -113,6 +113,18 @@ TEST(EnvironmentLoss, CommandsBehindOthers) {
     EXPECT_EQ(behind({"numactl", "--membind=0", "python"}), Words{"python"});
     EXPECT_EQ(behind({"taskset", "--cpu-list", "0-3", "python"}), Words{"python"});
     EXPECT_EQ(behind({"python", "-c", "pass"}), Words{});
+    EXPECT_EQ(behind({"su", "-s", "/bin/sh", "-lc", "python train.py", "bob"}), job);
+    EXPECT_EQ(behind({"flock", "-w", "3", "lock", "--command", "python train.py"}), job);
+    // An option of that letter, of what is behind.
+    const Words own{"python", "train.py", "-c", "cfg.yaml"};
+    EXPECT_EQ(behind({"flock", "/tmp/l", "python", "train.py", "-c", "cfg.yaml"}), own);
+    EXPECT_EQ(behind({"runuser", "-u", "bob", "--", "python", "train.py", "-c", "cfg.yaml"}), own);
+    EXPECT_EQ(behind({"runuser", "-u", "bob", "python", "train.py", "-c", "cfg.yaml"}), own);
+    EXPECT_EQ(behind({"su", "bob", "--", "-c", "python train.py"}), Words{});
+    EXPECT_EQ(behind({"su", "-s/bin/misc", "bob"}), Words{});
+    for (const char* option : {"-c", "-P", "-w", "--cpubind", "-N", "-m"}) {
+        EXPECT_EQ(behind({"numactl", option, "0", "python"}), Words{"python"}) << option;
+    }
 }
 
 TEST(EnvironmentLoss, ACommandThatNamesDeftAgainIsQuiet) {

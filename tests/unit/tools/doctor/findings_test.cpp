@@ -109,6 +109,16 @@ TEST(Findings, OfLauncherAndWorkersThoseCountThatHaveNccl) {
     EXPECT_FALSE(judge(facts).empty());
 }
 
+TEST(Findings, VariablesForAnotherContainerHideNoGpus) {
+    Facts facts = healthy();
+    facts.host->gpu.container_gpus = "void";
+    EXPECT_TRUE(judge(facts).empty()) << "the host's GPUs can be opened";
+    facts.host->gpu.device_file = false;
+    EXPECT_FALSE(judge(facts).empty());
+    facts.command->container_client = true;
+    EXPECT_TRUE(judge(facts).empty()) << "docker does not hand its own on";
+}
+
 TEST(Findings, EqualCopiesAreNoContradiction) {
     Facts facts = healthy();
     facts.nccl->copies.push_back({"/opt/libnccl.so.2", 22809, "", false, "x"});

@@ -62,7 +62,8 @@ Facts healthy() {
     host.shm_bytes = std::int64_t{1} << 33;
     host.cpus = 64;
     host.clock_source = "tsc";
-    host.gpu = {"550.54.14", "/usr/lib/libcuda.so.1", "550.54.14", 12000, std::nullopt, "", 8, ""};
+    host.gpu = {"550.54.14", "/usr/lib/libcuda.so.1", "550.54.14", 12000, std::nullopt, "", 8, "",
+                true};
     return facts;
 }
 

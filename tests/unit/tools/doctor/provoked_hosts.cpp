@@ -183,7 +183,12 @@ std::vector<Case> host_cases() {
         {Finding::GpusHidden, "NVIDIA_VISIBLE_DEVICES='void'",
          [](Facts& f) {
              f.host->gpu.container_gpus = "void";
-             f.command->container_network = "docker run; docker run --network=host";
+             f.host->gpu.device_file = false;
+         }},
+        {Finding::GpusHidden, "NVIDIA_VISIBLE_DEVICES='none'",
+         [](Facts& f) {
+             f.command->container_client = true;
+             f.command->hidden_gpus = "none";
          }},
         {Finding::GpuDriverMismatch, "535.104.05",
          [](Facts& f) { f.host->gpu.library_driver = "535.104.05"; }},

@@ -209,6 +209,27 @@ TEST(ScriptText, PythonAssignments) {
     EXPECT_EQ(script.assignments[1].name + "=" + script.assignments[1].value, "DEFT_MODE=off");
 }
 
+TEST(ScriptText, EmptyValuesThatPythonSurelySets) {
+    const auto assigned = [](const char* text) {
+        return read_python_script("t.py", text).assignments;
+    };
+    for (const char* text :
+         {"os.environ['X'] = ''", "os.environ[\"X\"]=\"\"  # none", "environ['X'] = ''; f()",
+          "os.environ.setdefault('X', '')", "os.putenv('X', \"\")"}) {
+        ASSERT_THAT(assigned(text), SizeIs(1)) << text;
+        EXPECT_EQ(assigned(text)[0].name, "X") << text;
+        EXPECT_EQ(assigned(text)[0].value, "") << text;
+    }
+    for (const char* text :
+         {"if os.environ.get(\"X\", \"\") != \"\":", "f(os.environ.get('X', ''), k=1)",
+          "if args.cpu: os.environ['X'] = ''", "if args.cpu:\n    os.environ['X'] = ''",
+          "os.environ['X'] = '' if args.cpu else '0'", "os.environ['X'] == ''",
+          "os.environ['X'] = '' + f()", "x = os.environ.setdefault('X', '') or f()",
+          "if os.environ.get('X', 'IB') != 'Socket':", "os.environ['X'] = \"\"\"a\"\"\""}) {
+        EXPECT_THAT(assigned(text), IsEmpty()) << text;
+    }
+}
+
 TEST(ScriptText, PythonUpdates) {
     const auto pairs = [](const char* line) {
         std::vector<std::string> all;
