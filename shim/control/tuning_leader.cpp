@@ -26,6 +26,10 @@ constexpr double kVotesAhead = 4;
 constexpr std::uint64_t kAheadIterations = 3;
 // Where iterations are shorter, calls cost little and their times lie far apart.
 constexpr double kShortIteration = 0.02;  // seconds
+// Launches and wake-ups take as long as shorter iterations, and swing from second to second. Such
+// an iteration has to become faster by so much, and fewer channels alone leave nothing to anybody.
+constexpr double kTinyIteration = 0.001;  // seconds
+constexpr double kTinyGain = 0.8;
 // Of a comparison's windows.
 constexpr double kLeastIterations = 4;
 constexpr double kMostIterations = 8;
@@ -173,7 +177,7 @@ bool TuningLeader::short_iteration() const {
 }
 
 std::uint32_t TuningLeader::look_rounds() const {
-    return short_iteration() ? tuning::kMostRounds / 2 : tuning::kLookRounds;
+    return short_iteration() ? tuning::kShortLookRounds : tuning::kLookRounds;
 }
 
 // A host that is iterations ahead of its device meets a window that early: most of the window has
@@ -391,7 +395,12 @@ bool TuningLeader::judge() {
     const bool narrower_alone =
         std::none_of(found_.begin() + static_cast<std::ptrdiff_t>(kept_.size()), found_.end(),
                      [](const Kept& found) { return found.choice.algorithm >= 0; });
-    const double most = narrower_alone ? tuning::kAboutAsLong : tuning::kGain;
+    const double windows_s = static_cast<double>(begins.back() - begins.front()) * 1e-9;
+    const double iterations = static_cast<double>(tuning::kWindows * order_.window_calls /
+                                                  std::max<std::uint64_t>(iteration_, 1));
+    const double most = windows_s < kTinyIteration * iterations ? kTinyGain
+                        : narrower_alone                        ? tuning::kAboutAsLong
+                                                                : tuning::kGain;
     if (!tuning::clear(ratios_, most)) {
         next(State::Comparing, order_);
         return true;

@@ -13,8 +13,6 @@ using Times = std::vector<std::uint64_t>;
 constexpr double kFaster = 0.97;
 constexpr double kAboutAsFast = 1.01;
 constexpr double kFarSlower = 1.5;
-// Milliseconds. Launches and wake-ups take as long as a shorter call, and hide what its way takes.
-constexpr double kTooShort = 0.2;
 constexpr std::size_t kFewest = 4;  // times, of a candidate that is judged
 constexpr unsigned kMostParts = 4;
 
@@ -86,13 +84,10 @@ void Race::look(const Times& times) {
     }
     sort_in(times, count);
     const double most = kFarSlower * static_cast<double>(shortest.front());
-    const double median_ms = runners_.front().median_ms;
-    const double first_ms =
-        median_ms > 0 ? median_ms : static_cast<double>(shortest.front()) * 1e-6;
     std::vector<Runner> left{std::move(runners_.front())};
     for (std::size_t i = 1; i < count; ++i) {
         // Where the first one has no time, the job does not make the call any more.
-        if (first_ms >= kTooShort && static_cast<double>(shortest[i]) <= most) {
+        if (shortest.front() != 0 && static_cast<double>(shortest[i]) <= most) {
             left.push_back(std::move(runners_[i]));
         }
     }

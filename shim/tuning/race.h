@@ -24,7 +24,7 @@ public:
 
     // The times of a part, as Table hands out its samples, in nanoseconds; 0: not known. The first
     // part is a look: of its first round, in which connections are made, no time counts, and who is
-    // far slower than the first candidate drops out. So do all where the call is too short to tell.
+    // far slower than the first candidate drops out.
     void look(const std::vector<std::uint64_t>& times);
     void take(const std::vector<std::uint64_t>& times);
     bool begun() const { return parts_ > 0; }

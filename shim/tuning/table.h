@@ -48,8 +48,9 @@ struct Entry {
 };
 
 // A trial is made in parts (race.h). The first is a look at each candidate: of its first round, in
-// which connections are made, no time counts.
+// which connections are made, no time counts. Where calls are short, single times say less.
 inline constexpr std::uint32_t kLookRounds = 2;
+inline constexpr std::uint32_t kShortLookRounds = 8;
 inline constexpr std::uint32_t kRounds = 4;       // of the other parts,
 inline constexpr std::uint32_t kMostRounds = 16;  // where calls are short
 // Windows of a part of a comparison.

@@ -55,9 +55,12 @@ std::int64_t all_alike(const tuning::Key&, const CollectiveChoice& choice) {
 std::int64_t tree_is_far_slower(const tuning::Key& key, const CollectiveChoice& choice) {
     return choice.algorithm == DEFT_TUNER_TREE ? 700'000'000 : all_alike(key, choice);
 }
-// Too short to be told from what launches take.
-std::int64_t short_calls(const tuning::Key& key, const CollectiveChoice& choice) {
-    return tree_is_faster(key, choice) / 600;
+// Iterations of less than a millisecond.
+std::int64_t tree_is_a_bit_faster(const tuning::Key&, const CollectiveChoice& choice) {
+    return choice.algorithm == DEFT_TUNER_TREE ? 450'000 : 500'000;
+}
+std::int64_t tree_is_twice_as_fast(const tuning::Key&, const CollectiveChoice& choice) {
+    return choice.algorithm == DEFT_TUNER_TREE ? 250'000 : 500'000;
 }
 // The tree halves a call that is next to nothing in its iteration.
 std::int64_t tree_hardly_matters(const tuning::Key& key, const CollectiveChoice& choice) {
@@ -257,12 +260,18 @@ TEST_F(Course, LeavesNcclsChoiceWhereNothingIsFaster) {
     ASSERT_EQ(orders_.size(), 2u) << "a look and one part of a trial tell, and end by themselves";
 }
 
-TEST_F(Course, LeavesShortCallsToNccl) {
-    takes_ = short_calls;
+TEST_F(Course, TinyIterationsNeedALargeGain) {
+    takes_ = tree_is_a_bit_faster;
     settle({kLarge});
-    EXPECT_EQ(tuning_.facts().reason, "NCCL's own choice is the best");
+    EXPECT_NE(tuning_.facts().reason, "");
     EXPECT_TRUE(latest_[kLarge.count].own());
-    EXPECT_EQ(trees_, static_cast<int>(tuning::kLookRounds));
+}
+
+TEST_F(Course, TinyIterationsThatBecomeMuchFasterAreTuned) {
+    takes_ = tree_is_twice_as_fast;
+    settle({kLarge});
+    EXPECT_EQ(tuning_.facts().reason, "");
+    EXPECT_EQ(latest_[kLarge.count].algorithm, DEFT_TUNER_TREE);
 }
 
 TEST_F(Course, WhatIsFarSlowerIsTriedTwiceAndNotMore) {

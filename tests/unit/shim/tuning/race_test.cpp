@@ -173,24 +173,6 @@ TEST(Race, ALookLeavesOutWhatIsFarSlower) {
     EXPECT_EQ(left(slow).size(), 1u) << "the job no longer makes it";
 }
 
-TEST(Race, ALookLeavesShortCallsAlone) {
-    const auto left = [](double ms, std::uint32_t rounds) {
-        Job job({kOwn, kTree}, {ms, ms / 2});
-        job.race().look(job.part(rounds, true));
-        return job.race().choices().size();
-    };
-    EXPECT_EQ(left(0.15, kLookRounds), 1u);
-    EXPECT_EQ(left(0.15, kMostRounds / 2), 1u);
-    EXPECT_EQ(left(0.25, kLookRounds), 2u);
-    EXPECT_EQ(left(0.25, kMostRounds / 2), 2u);
-    // One call of many may be short by chance.
-    Job job({kOwn, kTree}, {0.25, 0.12});
-    std::vector<std::uint64_t> times = job.part(kMostRounds / 2, true);
-    times[Table::candidate_of(2, 2) == 0 ? 2 : 3] = 150'000;
-    job.race().look(times);
-    EXPECT_EQ(job.race().choices().size(), 2u);
-}
-
 TEST(Race, TooFewTimesTellNothing) {
     Job job({kOwn, kTree}, {10, 5});
     job.race().look(job.part(kLookRounds, true));
