@@ -113,7 +113,8 @@ class InstallTest(unittest.TestCase):
                 "share/deft/companion/sitecustomize.py", "-py3-none-any.whl",
                 "doc/deft/deft.conf.example", "completions/deft.bash", "site-functions/_deft",
                 "vendor_completions.d/deft.fish", "prometheus/deft-dashboard.json",
-                "prometheus/deft.rules.yml", "perf/headlines/policies.svg")
+                "prometheus/deft.rules.yml", "packaging/copyright",
+                "perf/headlines/policies.svg")
         for end in ends:
             self.assertTrue(any(name.endswith(end) for name in files), f"{end} is missing")
         unexpected = [name for name in files if not name.endswith((*ends, "libdeft-ucx.so"))
