@@ -24,7 +24,7 @@ std::size_t count_used(std::size_t limit) {
     if (limit > kCounted) {
         // The kernel gives the lowest that is free. A standard descriptor that the job has closed
         // says nothing of the others.
-        const UniqueFd any(eventfd(0, EFD_CLOEXEC));
+        const UniqueFd any(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         const int lowest = any ? fcntl(any.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
         if (lowest < 0) {
             return errno == EMFILE ? limit : 0;
@@ -52,7 +52,7 @@ Descriptors Descriptors::now() {
 }
 
 void Descriptors::make_room() {
-    const UniqueFd any(eventfd(0, EFD_CLOEXEC));
+    const UniqueFd any(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const std::size_t room = std::min(now().limit, kRoom);
     if (any && room > 0) {
         const UniqueFd last(fcntl(any.get(), F_DUPFD_CLOEXEC, static_cast<int>(room - 1)));

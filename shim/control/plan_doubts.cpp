@@ -100,7 +100,7 @@ void PlanDoubts::say() {
 // A plan that every call delivers itself needs no memory: it is looked for, and after 1, 2, 4 ...
 // minutes, where no plan is in force then and the problem may have passed, the other again.
 void PlanDoubts::note_unfit(const Problem& problem, std::uint64_t signature) {
-    unfit_.why = told_.keep(problem.why);
+    unfit_.why = unfit_told_.keep(problem.why);
     unfit_.signature = signature;
     const auto wait_ns = static_cast<std::int64_t>(unfit_backoff_.failed());
     unfit_.until_ns =

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why plans for a cycle must neither delay nor merge, as the leader sees it, and what of that has
-// been said.
+// Why plans for a cycle must neither delay nor merge, as the leader sees it. Says each reason once.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +55,8 @@ private:
     bool unsaid(const char* doubt) const;
     void say();
 
-    Reasons told_;  // what of() was, where a rank has said it
+    Reasons told_;        // what unproven() was
+    Reasons unfit_told_;  // what Unfit::why was
     const char* unproven_ = nullptr;
     bool pending_ = false;                     // it may be proven soon
     std::set<std::string, std::less<>> said_;  // without the rank

@@ -5,8 +5,8 @@
 //   SOFTNET_SOCKET_RATE=N             at most N bytes per second leave the process
 //   SOFTNET_SOCKET_FAULT=WHAT:AT:FILE WHAT "hold": nothing moves any more, in no direction and for
 //                                     good; "fail": every connection is broken from then on.
-//                                     AT: bytes that have been sent; "asked" or "asked+BYTES": they
-//                                     count from when there is FILE.asked; "init": the call holds
+//                                     AT: bytes that have been sent, from when there is FILE.asked
+//                                     where AT is "asked" or "asked+BYTES"; "init": the call holds
 //                                     there (hold only). FILE is made when it happens.
 #pragma once
 
