@@ -332,6 +332,7 @@ TEST(LaneFaults, NoLanesBesideImplicitLaunchOrderUnlessRacesAreAllowed) {
         std::ofstream(folder / "id.stop").close();
         const Job job = finish_ranks(started, folder);
         ASSERT_TRUE(there) << job.ranks[0].err;
+        EXPECT_EQ(count(job.ranks[0].err, "[deft] WARN"), allowed ? 0U : 1U) << job.ranks[0].err;
         for (const Outcome& rank : job.ranks) {
             EXPECT_EQ(rank.status, 0) << rank.out << rank.err;
             EXPECT_LE(count(rank.err, "[deft] WARN"), allowed ? 0U : 1U) << rank.err;
