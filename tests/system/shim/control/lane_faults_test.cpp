@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -132,10 +133,28 @@ void PrintTo(const Dying& dying, std::ostream* out) {
          << (dying.everywhere ? " everywhere" : " on one");
 }
 
-class Dies : public ::testing::TestWithParam<Dying> {};
-
 // As where the job's own network dies: NCCL's error is the communicator's on every rank, no rank is
 // left waiting for another, and none has got a wrong sum (docs/director.md).
+void expect_lost(const Job& job, const Dying& dying) {
+    const int late = dying.plan == std::string("delay0") ? 0 : 1;
+    std::size_t told = 0;
+    for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+        const Outcome& outcome = job.ranks[rank];
+        EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+        EXPECT_EQ(count(outcome.out, "dies\n"), 1U) << outcome.out << outcome.err;
+        EXPECT_TRUE(outcome.out.ends_with("lost\n")) << outcome.out << outcome.err;
+        EXPECT_EQ(count(outcome.out, "lost"), 1U) << outcome.out;
+        EXPECT_EQ(count(outcome.err, "is stuck"), 0U) << outcome.err;
+        told += count(outcome.err, "a second network has failed under a plan") +
+                count(outcome.err, "a gradient's transfer over a second network failed");
+        const auto seen = lags(job.rows[rank], 0);
+        EXPECT_EQ(seen.rbegin()->first, late) << "no sum is wrong, nor made twice";
+    }
+    EXPECT_GE(told, 1U) << job.ranks.back().err;
+}
+
+class Dies : public ::testing::TestWithParam<Dying> {};
+
 TEST_P(Dies, UnderAPlanAndTheCommunicatorFails) {
     const Dying& dying = GetParam();
     const Folder folder;
@@ -150,24 +169,13 @@ TEST_P(Dies, UnderAPlanAndTheCommunicatorFails) {
     }
     const Job job =
         finish_ranks(start_ranks(folder, dying.ranks, 20, environment, dying.how, own), folder);
-    const int late = dying.plan == std::string("delay0") ? 0 : 1;
+    expect_lost(job, dying);
     std::size_t died = 0;
-    std::size_t told = 0;
     for (int rank = 0; rank < dying.ranks; ++rank) {
-        const Outcome& outcome = job.ranks[static_cast<std::size_t>(rank)];
         died += fs::exists(folder / ("id.dies-" + std::to_string(rank))) ? 1 : 0;
-        EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
-        EXPECT_TRUE(outcome.out.ends_with("lost\n")) << outcome.out << outcome.err;
-        EXPECT_EQ(count(outcome.out, "lost"), 1U) << outcome.out;
-        EXPECT_EQ(count(outcome.err, "is stuck"), 0U) << outcome.err;
-        EXPECT_EQ(count(outcome.err, "aborted before"), 0U) << outcome.err;
-        told += count(outcome.err, "a second network has failed under a plan") +
-                count(outcome.err, "a gradient's transfer over a second network failed");
-        const auto seen = lags(job.rows[static_cast<std::size_t>(rank)], 0);
-        EXPECT_EQ(seen.rbegin()->first, late) << "no sum is wrong, nor made twice";
+        EXPECT_EQ(count(job.ranks[static_cast<std::size_t>(rank)].err, "aborted before"), 0U);
     }
     EXPECT_GE(died, 1U) << "the fault";
-    EXPECT_GE(told, 1U) << job.ranks.back().err;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -179,6 +187,25 @@ INSTANTIATE_TEST_SUITE_P(
                       Dying{.ranks = 4, .bytes = "300000"}, Dying{.ranks = 4, .bytes = "2500000"},
                       Dying{.ranks = 4, .everywhere = true}, Dying{.how = "dies grouped"},
                       Dying{.ranks = 3, .bytes = "300000", .how = "dies grouped"}));
+
+class IsCut : public ::testing::TestWithParam<Dying> {};
+
+// The same with NCCL's own library: the connections of its Socket end on the last rank.
+TEST_P(IsCut, UnderAPlanAndTheCommunicatorFails) {
+    if (std::getenv("SOFTDEV_NCCL") == nullptr) {
+        GTEST_SKIP() << "the stand-in's communicators fail with the connections they were made by";
+    }
+    Environment environment = kOverTwo;
+    environment["DEFT_PLAN"] = GetParam().plan;
+    environment["DEFT_PORTS"] = "28000-28999";
+    const Job job = run(GetParam().ranks, 20, environment, GetParam().how);
+    expect_lost(job, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Network, IsCut,
+                         ::testing::Values(Dying{.how = "cut lanes"},
+                                           Dying{.plan = "delay1", .how = "cut lanes"},
+                                           Dying{.ranks = 3, .how = "cut lanes"}));
 
 // A lane that was tried by a thread of its own, at any time, would wait for another rank while that
 // rank waits for its device, and the other way round.

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <thread>
@@ -64,6 +65,37 @@ inline void cut_off(const std::string& id_file) {
         }
     }
     check(cut != 1, "the connection with the leader");
+}
+
+// NCCL's own network fails this rank: connections with other processes end, but for deft's, whose
+// ports are DEFT_PORTS=FIRST-LAST.
+inline void cut_lanes() {
+    int first = 0;
+    int last = 0;
+    const char* const ports = std::getenv("DEFT_PORTS");
+    check(ports == nullptr || std::sscanf(ports, "%d-%d", &first, &last) != 2, "DEFT_PORTS");
+    const auto port_of = [](int fd, auto* ask) {
+        sockaddr_storage name{};
+        socklen_t length = sizeof(name);
+        const bool inet = ask(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+                          (name.ss_family == AF_INET || name.ss_family == AF_INET6);
+        return inet ? static_cast<int>(ntohs(reinterpret_cast<sockaddr_in*>(&name)->sin_port)) : 0;
+    };
+    constexpr int kMost = 1024;
+    std::set<int> own;  // also of this process's connections with itself
+    for (int fd = 3; fd < kMost; ++fd) {
+        own.insert(port_of(fd, ::getsockname));
+    }
+    int cut = 0;
+    for (int fd = 3; fd < kMost; ++fd) {
+        const int here = port_of(fd, ::getsockname);
+        const int there = port_of(fd, ::getpeername);
+        const auto of_deft = [&](int port) { return first <= port && port <= last; };
+        if (there != 0 && own.count(there) == 0 && !of_deft(here) && !of_deft(there)) {
+            cut += ::shutdown(fd, SHUT_RDWR) == 0 ? 1 : 0;
+        }
+    }
+    check(cut == 0, "connections of lanes");
 }
 
 // A sum over a communicator of so many ranks, as large as a gradient.

@@ -27,6 +27,9 @@
 //            NCCL may refuse; prints "foreign" and the results
 //   unheard  the last rank loses its connection with the leader between its yes to a plan and the
 //            decision, for good; prints "cut"
+//   cut lanes
+//            as "dies", with any NCCL: in front of an iteration the last rank cuts the connections
+//            of NCCL's own network, by which a lane sends
 //   cut off  under the plan the last rank loses its connection with the leader; prints "cut off"
 //   dies     under the plan asks for the fault of the second network (ID_FILE.dies-RANK.asked, for
 //            SOFTNET_SOCKET_FAULT), while a thread of its own watches the communicator; the first
@@ -107,7 +110,7 @@ public:
     void run() {
         open_device();
         make_communicator();
-        if (scenario_.middle == Middle::Dies) {
+        if (scenario_.middle == Middle::Dies || scenario_.middle == Middle::CutLanes) {
             watch(comm_);
         }
         for (int t = 0; rounds_ > 0; ++t) {
@@ -275,6 +278,12 @@ private:
             case Middle::Dies:
                 std::printf("dies\n");
                 touch(file_ + ".dies-" + std::to_string(rank_) + ".asked");
+                break;
+            case Middle::CutLanes:
+                std::printf("dies\n");
+                if (rank_ + 1 == ranks_) {
+                    cut_lanes();
+                }
                 break;
             case Middle::FillMemory:
                 std::printf("filled\n");

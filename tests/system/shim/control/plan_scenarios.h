@@ -21,7 +21,17 @@ enum class Making { Usual, Nonblocking, Scalable, Split };
 enum class Sizes { Constant, ChangeOnce, Unsteady, Recurring };
 
 // In one iteration in the middle of those that are counted.
-enum class Middle { Nothing, CutOff, FillMemory, Pair, Premultiplied, ForeignStream, Grow, Dies };
+enum class Middle {
+    Nothing,
+    CutOff,
+    FillMemory,
+    Pair,
+    Premultiplied,
+    ForeignStream,
+    Grow,
+    Dies,
+    CutLanes
+};
 
 enum class Ending { Destroy, Abort, Busy, Stall, Shrink, Revoke };
 
@@ -56,6 +66,7 @@ inline constexpr Scenario kScenarios[] = {
     {.name = "busy", .ending = Ending::Busy},
     {.name = "change", .sizes = Sizes::ChangeOnce},
     {.name = "crowded", .counted = Counted::AtOnce, .crowded = true},
+    {.name = "cut lanes", .first = kMedium, .middle = Middle::CutLanes},
     {.name = "cut off", .middle = Middle::CutOff},
     {.name = "dies", .first = kMedium, .middle = Middle::Dies},
     {.name = "dies grouped", .first = kMedium, .middle = Middle::Dies, .grouped = true},
