@@ -3,11 +3,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
 
 namespace deft::director {
 namespace {
 
 constexpr std::uint64_t kLeastMeasured = 8;  // of a lane's uses
+constexpr std::size_t kQuietPart = 2;        // of the calls that were measured, one in so many
+// Of a difference between lanes that was measured in a dozen iterations. It is as uncertain as what
+// the plan was made with.
+constexpr double kBelief = 0.5;
 
 void scale(planner::Spread& spread, double factor) {
     spread.median *= factor;
@@ -15,7 +23,100 @@ void scale(planner::Spread& spread, double factor) {
     spread.p90 *= factor;
 }
 
+double thought_for(const executor::LaneUse& use, const planner::Fabric& fabric) {
+    double seconds = 0;
+    for (const std::uint64_t bytes : use.pieces) {
+        seconds += fabric.links[use.lane].seconds(static_cast<double>(bytes));
+    }
+    return seconds;
+}
+
+// A call of which several lanes carried parts. In parts of the time that its longest part was
+// thought to take:
+struct CutCall {
+    double took = 0;             // its longest part
+    std::vector<double> excess;  // by part, as `uses`: what it took longer than thought
+    std::span<const executor::LaneUse> uses;
+};
+
+// The measured calls of one action.
+void add_cut_calls(std::vector<CutCall>& calls, std::span<const executor::LaneUse> uses,
+                   const planner::Fabric& fabric) {
+    std::size_t measured = uses.front().each.size();
+    double longest = 0;
+    for (const executor::LaneUse& use : uses) {
+        measured = std::min(measured, use.each.size());
+        longest = std::max(longest, thought_for(use, fabric));
+    }
+    if (uses.size() < 2 || longest <= 0) {
+        return;
+    }
+    for (std::size_t n = 0; n < measured; ++n) {
+        CutCall call;
+        call.uses = uses;
+        for (const executor::LaneUse& use : uses) {
+            const auto took = static_cast<double>(use.each[n]);
+            call.took = std::max(call.took, took / longest);
+            call.excess.push_back((took - thought_for(use, fabric)) / longest);
+        }
+        calls.push_back(std::move(call));
+    }
+}
+
+std::vector<CutCall> cut_calls(const std::vector<executor::LaneUse>& uses,
+                               const planner::Fabric& fabric) {
+    std::vector<CutCall> calls;
+    for (auto begin = uses.begin(); begin != uses.end();) {
+        const auto end = std::find_if(begin, uses.end(), [&](const executor::LaneUse& use) {
+            return use.action != begin->action;
+        });
+        add_cut_calls(calls, {begin, end}, fabric);
+        begin = end;
+    }
+    return calls;
+}
+
+// Those that took least for what they are.
+void keep_quiet(std::vector<CutCall>& calls) {
+    std::stable_sort(calls.begin(), calls.end(),
+                     [](const CutCall& a, const CutCall& b) { return a.took < b.took; });
+    calls.resize((calls.size() + kQuietPart - 1) / kQuietPart);
+}
+
+double median(std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 }  // namespace
+
+std::vector<double> cut_factors(const std::vector<executor::LaneUse>& uses,
+                                const planner::Fabric& fabric) {
+    std::vector<CutCall> calls = cut_calls(uses, fabric);
+    keep_quiet(calls);
+    if (calls.size() < kLeastMeasured) {
+        return {};
+    }
+    std::vector<std::vector<double>> apart(fabric.links.size());  // by lane: than the call's mean
+    for (const CutCall& call : calls) {
+        const double mean = std::accumulate(call.excess.begin(), call.excess.end(), 0.0) /
+                            static_cast<double>(call.excess.size());
+        for (std::size_t i = 0; i < call.excess.size(); ++i) {
+            apart[call.uses[i].lane].push_back(call.excess[i] - mean);
+        }
+    }
+    std::vector<double> factors;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::vector<double>& lane : apart) {
+        factors.push_back(lane.empty() ? 0 : median(lane));
+        least = lane.empty() ? least : std::min(least, factors.back());
+    }
+    for (std::size_t lane = 0; lane < factors.size(); ++lane) {
+        factors[lane] = apart[lane].empty() ? 1 : 1 + kBelief * (factors[lane] - least);
+    }
+    return factors;
+}
 
 std::vector<double> lane_factors(const std::vector<executor::LaneUse>& uses,
                                  const planner::Fabric& fabric) {
@@ -32,9 +133,7 @@ std::vector<double> lane_factors(const std::vector<executor::LaneUse>& uses,
         Sum& sum = sums[use.lane];
         sum.took += use.seconds / static_cast<double>(use.measured);
         sum.measured += use.measured;
-        for (const std::uint64_t bytes : use.pieces) {
-            sum.thought += fabric.links[use.lane].seconds(static_cast<double>(bytes));
-        }
+        sum.thought += thought_for(use, fabric);
     }
     std::vector<double> factors;
     bool known = false;

@@ -16,9 +16,18 @@ namespace deft::director {
 
 // By lane: how many times as long as `fabric` says it took for what it was given. 1: of that lane
 // too little was measured. Empty: of all lanes. A rank that comes late to calls enlarges all
-// factors alike or nearly so; what is made of them alone is how calls are cut.
+// factors.
 std::vector<double> lane_factors(const std::vector<executor::LaneUse>& uses,
                                  const planner::Fabric& fabric);
+
+// The same for cutting calls anew, so that their parts end together: by the difference between the
+// parts of calls that were cut, since a rank that comes late is waited for by all lanes alike. The
+// lane that did best is taken to be as thought (its factor is 1), and half of the difference is
+// believed, so the new cut seldom goes beyond the right one. Only the half of the calls that took
+// least counts: other traffic and busy cores lengthen the others, and one lane's part more than
+// another's.
+std::vector<double> cut_factors(const std::vector<executor::LaneUse>& uses,
+                                const planner::Fabric& fabric);
 
 // Makes the job's transfers take so many times as long, and the other networks. `networks` as for
 // choose_plan(): empty, or the job's own first.

@@ -25,7 +25,7 @@ constexpr std::uint64_t kLookCalls = 24;
 // A plan that is to come back, and cannot at the moment, is asked for so often.
 constexpr std::uint32_t kBackTries = 3;
 // Calls are cut anew where they would take so much less time.
-constexpr double kUneven = 0.03;
+constexpr double kUneven = 0.01;
 
 bool partly_late(const planner::Plan& plan) {
     return plan.predicted.late > 0 && plan.predicted.late < 1;
@@ -178,8 +178,7 @@ std::vector<double> PlanReview::believed_factors(const planner::Plan& plan, doub
 }
 
 // Of a plan that delays and merges nothing, the parts of a call were to end together, and it is
-// known now when they do. A rank that comes late is waited for by all lanes of the call, so that
-// the cut that is found here is seldom far enough, and never too far.
+// known now when they do.
 std::optional<PlanReview::Better> PlanReview::look_at_lanes(const Track& track, const JobView& view,
                                                             const Settings& settings) {
     const executor::LaneTimes* const times = follower_.current()->lane_times();
@@ -193,7 +192,7 @@ std::optional<PlanReview::Better> PlanReview::look_at_lanes(const Track& track, 
     planner::Profile corrected = selector_.profile();
     std::vector<planner::Link> networks = selector_.networks();
     const auto fabric = [&] { return selector_.fabric_for(view, corrected, networks); };
-    const std::vector<double> factors = lane_factors(times->uses(), fabric());
+    const std::vector<double> factors = cut_factors(times->uses(), fabric());
     apply(factors, corrected, networks);
     std::string note;
     planner::Plan cut = selector_.plan_for(view, corrected, networks, settings, note);

@@ -43,6 +43,7 @@ void LaneTimes::list_uses(const Script& script) {
         for (std::uint32_t lane = 0; lane < script.lanes; ++lane) {
             LaneUse use;
             use.lane = lane;
+            use.action = first_use_.size() - 1;
             for (std::uint32_t i = action.launch; i < action.launch_end; ++i) {
                 if (script.launches[i].lane == lane) {
                     use.pieces.push_back(script.launches[i].end - script.launches[i].begin);
@@ -137,6 +138,7 @@ bool LaneTimes::take(Measured& call) noexcept {
         if (span.used) {
             uses_[i].seconds += static_cast<double>(span.ms) * 1e-3;
             ++uses_[i].measured;
+            uses_[i].each.push_back(span.ms * 1e-3F);
         }
     }
     calls_ += good ? 1 : 0;

@@ -20,6 +20,10 @@ struct LaneUse {
     std::vector<std::uint64_t> pieces{};  // bytes of each, as plans count them
     double seconds = 0;                   // of all that were measured
     std::uint64_t measured = 0;
+    // Which action, and the seconds of each measured call of it: all uses of an action have times
+    // of the same calls, in the same order.
+    std::size_t action = 0;
+    std::vector<float> each{};
 };
 
 // Measures some calls, and the next ones when the background thread has taken them. A time has in

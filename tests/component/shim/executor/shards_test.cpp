@@ -121,6 +121,7 @@ void expect_timed(const Executor& executor, std::size_t calls) {
     EXPECT_EQ(times->calls(), calls);
     std::array<std::uint64_t, 2> bytes{};
     for (const LaneUse& use : times->uses()) {
+        EXPECT_EQ(use.each.size(), use.measured);
         EXPECT_EQ(use.measured, 1U);
         EXPECT_GT(use.seconds, 0);
         for (const std::uint64_t piece : use.pieces) {

@@ -19,9 +19,10 @@ std::vector<LaneUse> uses_of(const planner::Plan& plan, const planner::Fabric& f
                              const std::vector<double>& times, double late = 0) {
     std::vector<LaneUse> uses;
     for (const planner::Transfer& part : plan.transfers) {
-        LaneUse use{part.link, {part.bytes()}, 0, 10};
+        LaneUse use{part.link, {part.bytes()}, 0, 10, part.bucket};
         const double seconds = fabric.links[part.link].seconds(static_cast<double>(part.bytes()));
         use.seconds = 10 * (late + times[part.link] * seconds);
+        use.each.assign(10, static_cast<float>(late + times[part.link] * seconds));
         uses.push_back(use);
     }
     return uses;
@@ -80,30 +81,69 @@ TEST(LaneFactors, OfALaneThatCarriedNothingAreOne) {
     EXPECT_TRUE(lane_factors({}, split.fabric()).empty());
 }
 
-TEST(LaneFactors, CutCallsAnew) {
+TEST(CutFactors, CutCallsAnew) {
     Split split;
     const planner::Plan plan = split.plan();
     EXPECT_NEAR(share_of(plan, 1), 1.0 / 3, 0.005);
-    // The other network is as fast as the job's own.
-    apply(lane_factors(uses_of(plan, split.fabric(), {1, 0.5}), split.fabric()), split.job,
+    // The job's own network is as slow as the other.
+    apply(cut_factors(uses_of(plan, split.fabric(), {2, 1}), split.fabric()), split.job,
           split.networks);
     const planner::Plan cut = split.plan();
-    EXPECT_NEAR(share_of(cut, 1), 0.5, 0.005);
+    EXPECT_NEAR(share_of(cut, 1), 1.5 / 3.5, 0.005) << "half-way from a third to a half";
     EXPECT_NEAR(seconds_of_calls(cut, split.fabric()) / seconds_of_calls(plan, split.fabric()),
-                0.75, 0.01);
+                6.0 / 7, 0.01);
 }
 
 // Both lanes of a call wait for a rank that comes late.
-TEST(LaneFactors, OfRanksThatComeLateNeverCutTooFar) {
+TEST(CutFactors, OfRanksThatComeLateNeverCutTooFar) {
     for (const double late : {0.0, 2e-3, 20e-3}) {
         Split split;
         const planner::Plan plan = split.plan();
-        apply(lane_factors(uses_of(plan, split.fabric(), {1, 0.5}, late), split.fabric()),
-              split.job, split.networks);
+        apply(cut_factors(uses_of(plan, split.fabric(), {1, 0.5}, late), split.fabric()), split.job,
+              split.networks);
         const double share = share_of(split.plan(), 1);
         EXPECT_GT(share, share_of(plan, 1)) << late;
         EXPECT_LT(share, 0.505) << late;
     }
+}
+
+// A network that is a little slower than thought shows however late ranks come.
+TEST(CutFactors, TakeNoLateRankForASlowNetwork) {
+    for (const double late : {0.0, 2e-3, 200e-3}) {
+        Split split;
+        const auto uses = uses_of(split.plan(), split.fabric(), {1, 1.1}, late);
+        apply(cut_factors(uses, split.fabric()), split.job, split.networks);
+        EXPECT_NEAR(share_of(split.plan(), 1), 1 / (1 + 2 * 1.05), 0.002) << late;
+    }
+}
+
+// The other calls share the network with other traffic.
+TEST(CutFactors, AreOfTheCallsThatTookLeast) {
+    const Split split;
+    auto uses = uses_of(split.plan(), split.fabric(), {1, 1.1});
+    for (LaneUse& use : uses) {
+        const float beside = use.each.front() * (use.lane == 1 ? 4.0F : 1.5F);
+        use.each.insert(use.each.begin() + 3, 10, beside);
+        use.each[1] *= 0.99F;
+    }
+    const auto factors = cut_factors(uses, split.fabric());
+    ASSERT_EQ(factors.size(), 2U);
+    EXPECT_NEAR(factors[0], 1, 0.005);
+    EXPECT_NEAR(factors[1], 1.05, 0.003) << "half of what was measured";
+}
+
+TEST(CutFactors, AreOfCallsThatWereCut) {
+    const Split split;
+    const std::vector<LaneUse> whole{{0, {4'000'000}, 8, 8, 0, std::vector<float>(8, 1.0F)},
+                                     {1, {4'000'000}, 8, 8, 1, std::vector<float>(8, 1.0F)}};
+    EXPECT_TRUE(cut_factors(whole, split.fabric()).empty());
+    std::vector<LaneUse> uses = uses_of(split.plan(), split.fabric(), {1, 1});
+    EXPECT_EQ(cut_factors(uses, split.fabric()).size(), 2U);
+    for (LaneUse& use : uses) {
+        use.each.clear();
+    }
+    EXPECT_TRUE(cut_factors(uses, split.fabric()).empty()) << "too little is known";
+    EXPECT_TRUE(cut_factors({}, split.fabric()).empty());
 }
 
 TEST(LaneFactors, MakeTransfersLonger) {
