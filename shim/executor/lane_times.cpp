@@ -50,6 +50,7 @@ void LaneTimes::list_uses(const Script& script) {
                 }
             }
             if (!use.pieces.empty()) {
+                use.each.reserve(kEach);  // nothing is allocated while the job runs
                 uses_.push_back(std::move(use));
             }
         }
@@ -138,7 +139,9 @@ bool LaneTimes::take(Measured& call) noexcept {
         if (span.used) {
             uses_[i].seconds += static_cast<double>(span.ms) * 1e-3;
             ++uses_[i].measured;
-            uses_[i].each.push_back(span.ms * 1e-3F);
+            if (uses_[i].each.size() < kEach) {
+                uses_[i].each.push_back(span.ms * 1e-3F);
+            }
         }
     }
     calls_ += good ? 1 : 0;

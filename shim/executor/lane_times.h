@@ -20,8 +20,8 @@ struct LaneUse {
     std::vector<std::uint64_t> pieces{};  // bytes of each, as plans count them
     double seconds = 0;                   // of all that were measured
     std::uint64_t measured = 0;
-    // Which action, and the seconds of each measured call of it: all uses of an action have times
-    // of the same calls, in the same order.
+    // Which action, and the seconds of each of its first measured calls: all uses of an action have
+    // times of the same calls, in the same order.
     std::size_t action = 0;
     std::vector<float> each{};
 };
@@ -38,6 +38,7 @@ public:
     // The background thread may look once a second only.
     static constexpr std::size_t kRing = 32;    // calls
     static constexpr std::size_t kMost = 1024;  // of them in all
+    static constexpr std::size_t kEach = 64;    // of one action, whose times are kept singly
 
     // Null: the driver refuses an event. The context is that of the lanes, and current.
     static std::unique_ptr<LaneTimes> create(const cuda::Execution& driver, cuda::Context context,
