@@ -2,6 +2,7 @@
 #include "shim/learning/cycle_learner.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace deft {
 namespace {
@@ -18,7 +19,8 @@ struct LargeCall {
 std::size_t in_repeats(const std::vector<LargeCall>& calls, std::size_t k, std::size_t repeats) {
     const std::size_t size = calls.size();
     const auto repeated = [&](std::size_t i) {
-        return calls[i % size] == calls[(i + size - k) % size];
+        i -= i < size ? 0 : size;
+        return calls[i] == calls[i < k ? i + size - k : i - k];
     };
     std::size_t first = 0;  // begins no run in its middle
     while (first < size && repeated(first)) {
@@ -59,32 +61,77 @@ bool mostly_repeats(const std::vector<LargeCall>& calls, std::size_t repeats) {
 
 CycleLearner::CycleLearner(std::size_t max_length)
     : max_length_(std::max<std::size_t>(max_length, 1)),
-      recent_(max_length_),
-      small_(max_length_),
-      buffers_(max_length_),
-      sums_(max_length_),
-      runs_(max_length_ + 1) {}
+      recent_(2 * max_length_),
+      extents_(2 * max_length_),
+      runs_(max_length_ + 1),
+      epoch_until_(max_length_ + 1) {}
 
-// The key fed `distance` calls before the latest; 0 is the latest.
-std::uint64_t CycleLearner::key_before(std::size_t distance) const {
-    return recent_[(fed_ - 1 - distance) % max_length_];
+void CycleLearner::append(std::uint64_t key, const Extent& extent) {
+    if (held_ == recent_.size()) {
+        compare_waiting();
+        const auto kept = static_cast<std::ptrdiff_t>(held_ - max_length_);
+        std::copy(recent_.begin() + kept, recent_.end(), recent_.begin());
+        std::copy(extents_.begin() + kept, extents_.end(), extents_.begin());
+        held_ = max_length_;
+    }
+    recent_[held_] = key;
+    extents_[held_] = extent;
+    ++held_;
+    ++waiting_;
+    ++fed_;
+}
+
+// Calls in a row, up to the latest, that equal the one `length` before.
+std::uint64_t CycleLearner::run_of(std::size_t length) const {
+    return runs_[length].last == fed_ ? runs_[length].calls : 0;
+}
+
+// The latest `calls` equal those `length` before, and so do the ones of a run up to call `before`.
+void CycleLearner::extend(std::size_t length, std::uint64_t calls, std::uint64_t before) {
+    Run& run = runs_[length];
+    run.calls = calls + (run.last == before ? run.calls : 0);
+    run.last = fed_;
+    if (run.calls >= (kRepeats - 1) * length) {
+        due_.push_back(length);
+    }
+}
+
+// Brings runs_ up to the latest call. Runs of longer periods go on counting while a shorter one is
+// in force: a stretch of equal buckets looks like a cycle of one until the whole iteration has been
+// seen often enough.
+void CycleLearner::compare_waiting() {
+    const std::size_t waiting = std::exchange(waiting_, 0);
+    if (waiting == 0) {
+        return;
+    }
+    ++work_.comparisons;
+    const std::uint64_t before = fed_ - waiting;
+    const std::size_t reach = std::min(held_ - 1, max_length_);
+    const std::uint64_t* const latest = recent_.data() + held_ - 1;
+    const std::uint64_t key = *latest;
+    due_.clear();
+    const std::size_t cycle = stable() ? cycles_[current_].size() : max_length_;
+    std::size_t multiple = 2 * cycle;
+    for (std::size_t k = 1; k <= reach; ++k) {
+        const bool repeats_cycle = k == multiple;
+        multiple += repeats_cycle ? cycle : 0;
+        if (*(latest - k) != key) {
+            continue;
+        }
+        const std::size_t comparable = std::min(waiting, held_ - k);
+        // So far back all calls are the cycle's.
+        const bool all = repeats_cycle && waiting + k <= run_of(cycle) + cycle;
+        std::size_t same = all ? comparable : 1;
+        while (same < comparable && *(latest - same) == *(latest - same - k)) {
+            ++same;
+        }
+        extend(k, same, same == comparable ? before : fed_);
+    }
 }
 
 CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small, std::uint64_t buffer,
                                       std::uint64_t sums) {
-    // Runs of longer periods go on counting while a shorter one is in force: a stretch of equal
-    // buckets looks like a cycle of one until the whole iteration has been seen often enough.
-    const std::size_t reach = std::min<std::uint64_t>(fed_, max_length_);
-    for (std::size_t k = 1; k <= reach; ++k) {
-        const bool same = recent_[(fed_ - k) % max_length_] == key;
-        runs_[k] = same ? runs_[k] + 1 : 0;
-    }
-    recent_[fed_ % max_length_] = key;
-    small_[fed_ % max_length_] = small ? 1 : 0;
-    buffers_[fed_ % max_length_] = buffer;
-    sums_[fed_ % max_length_] = sums;
-    ++fed_;
-
+    append(key, {buffer, sums, small});
     Step step;
     if (current_ != kNone) {
         const std::vector<std::uint64_t>& cycle = cycles_[current_];
@@ -98,13 +145,14 @@ CycleLearner::Step CycleLearner::feed(std::uint64_t key, bool small, std::uint64
         step.broken = true;
         current_ = kNone;
     }
+    compare_waiting();
     const std::size_t length = shortest_period();
     if (length != 0) {
-        current_ = adopt(length, runs_[length], position_);
+        current_ = adopt(length, run_of(length), position_);
         step.locked = true;
         step.cycle = current_;
         step.position = position_;
-        step.repeats = (runs_[length] + length) / length;
+        step.repeats = (run_of(length) + length) / length;
     }
     return step;
 }
@@ -119,58 +167,70 @@ void CycleLearner::rotate(std::size_t position) {
 }
 
 void CycleLearner::restart() {
-    fed_ = 0;
-    std::fill(runs_.begin(), runs_.end(), 0);
+    fed_ = held_ = waiting_ = 0;
+    std::fill(runs_.begin(), runs_.end(), Run{});
+    std::fill(epoch_until_.begin(), epoch_until_.end(), 0);
     current_ = kNone;
 }
 
 // The smallest length whose last kRepeats repeats were equal; 0 if there is none.
-std::size_t CycleLearner::shortest_period() const {
-    const std::size_t reach = std::min<std::uint64_t>(fed_ - 1, max_length_);
-    for (std::size_t k = 1; k <= reach; ++k) {
-        if (runs_[k] >= (kRepeats - 1) * k && !is_repetition(k)) {
-            return k;
+std::size_t CycleLearner::shortest_period() {
+    std::size_t epoch = 0;
+    for (const std::size_t length : due_) {
+        // Several epochs are no iteration either.
+        const bool epochs = epoch != 0 && length % epoch == 0 && length <= run_of(epoch) + epoch;
+        if (!epochs && !is_epoch(length)) {
+            return length;
         }
+        epoch = epoch == 0 ? length : epoch;
     }
     return 0;
+}
+
+// As is_repetition(), which is true of the same sequence in any rotation.
+bool CycleLearner::is_epoch(std::size_t length) {
+    if (fed_ < epoch_until_[length]) {
+        return true;
+    }
+    if (!is_repetition(length)) {
+        return false;
+    }
+    epoch_until_[length] = fed_ + length / 4;
+    return true;
 }
 
 // True if the latest `length` calls, the small ones left out, are kEpoch or more repeats of one
 // sequence, or mostly such gradients, and not equal calls of one iteration: those do not share a
 // buffer.
-bool CycleLearner::is_repetition(std::size_t length) const {
+bool CycleLearner::is_repetition(std::size_t length) {
+    ++work_.looks;
     std::vector<LargeCall> calls;
     std::vector<std::uint64_t> buffers;
-    for (std::size_t i = 0; i < length; ++i) {
-        const std::size_t at = (fed_ - 1 - i) % max_length_;
-        if (small_[at] == 0) {
-            calls.push_back({recent_[at], buffers_[at], sums_[at]});
-            buffers.push_back(buffers_[at]);
+    for (std::size_t at = held_; at-- > held_ - length;) {
+        const Extent& extent = extents_[at];
+        if (!extent.small) {
+            calls.push_back({recent_[at], extent.buffer, extent.sums});
+            buffers.push_back(extent.buffer);
         }
     }
     std::sort(buffers.begin(), buffers.end());
     if (std::adjacent_find(buffers.begin(), buffers.end()) == buffers.end()) {
         return false;
     }
-    if (mostly_repeats(calls, kEpoch)) {
-        return true;
-    }
-    if (calls.size() == length) {
-        return false;  // then the shorter sequence is itself a cycle, and was looked at first
-    }
     const auto same_key = [](const LargeCall& a, const LargeCall& b) { return a.key == b.key; };
-    for (std::size_t k = 1; k * kEpoch <= calls.size(); ++k) {
+    // Without a small call the shorter sequence is itself a cycle, and was looked at first.
+    for (std::size_t k = 1; calls.size() < length && k * kEpoch <= calls.size(); ++k) {
         if (calls.size() % k == 0 && std::equal(calls.begin() + static_cast<std::ptrdiff_t>(k),
                                                 calls.end(), calls.begin(), same_key)) {
             return true;
         }
     }
-    return false;
+    return mostly_repeats(calls, kEpoch);
 }
 
 // Finds the latest `length` keys among the known cycles, in any rotation, or makes a new one that
 // begins where the repetition began. Sets the position of the latest call.
-std::size_t CycleLearner::adopt(std::size_t length, std::size_t run, std::size_t& position) {
+std::size_t CycleLearner::adopt(std::size_t length, std::uint64_t run, std::size_t& position) {
     std::vector<std::uint64_t> keys(length);
     position = (run + length - 1) % length;
     for (std::size_t i = 0; i < length; ++i) {

@@ -28,7 +28,8 @@ public:
     static constexpr std::size_t kRepeats = 3;
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-    // Longest cycle that can be found. feed() costs time proportional to it.
+    // Longest cycle that can be found. While none is in force feed() takes time in proportion to
+    // it, half a microsecond; else some ten nanoseconds, however long the cycle is.
     explicit CycleLearner(std::size_t max_length = 1024);
 
     struct Step {
@@ -52,6 +53,13 @@ public:
     // Forgets the recent calls (some were missed); known cycles stay known.
     void restart();
 
+    // What feeding has cost so far, for whoever holds it to a bound.
+    struct Work {
+        std::uint64_t comparisons = 0;  // of a call, or of many that waited, with all before it
+        std::uint64_t looks = 0;        // into a sequence that may be an epoch
+    };
+    const Work& work() const { return work_; }
+
     std::size_t max_length() const { return max_length_; }
     bool stable() const { return current_ != kNone; }
     std::size_t current() const { return current_; }
@@ -62,23 +70,49 @@ private:
     static constexpr std::size_t kEpoch = 4;  // so many iterations in a sequence make it an epoch
     static constexpr std::size_t kMaxKnown = 64;  // beyond it the oldest is overwritten
 
+    // What a key does not tell of its call.
+    struct Extent {
+        std::uint64_t buffer = 0;
+        std::uint64_t sums = 0;
+        bool small = false;
+    };
+
+    // So many calls in a row, the latest of them the `last`th.
+    struct Run {
+        std::uint64_t calls = 0;
+        std::uint64_t last = 0;
+    };
+
     std::size_t max_length_;
-    std::vector<std::uint64_t> recent_;  // the last max_length_ keys, a ring
-    std::vector<char> small_;            // whether they are small
-    std::vector<std::uint64_t> buffers_;
-    std::vector<std::uint64_t> sums_;
-    std::vector<std::uint32_t>
-        runs_;  // runs_[k]: how many calls in a row equalled the one k before
+    // The latest calls, oldest first: max_length_ or more once there have been as many, and with
+    // them those that have not been compared yet.
+    std::vector<std::uint64_t> recent_;
+    std::vector<Extent> extents_;
+    std::size_t held_ = 0;
+    // While a cycle is in force nobody asks for runs: calls wait, and are compared many at a time.
+    // A job may make ten thousands of calls a second, and one comparison reads max_length_ keys.
+    std::size_t waiting_ = 0;
+    std::vector<Run> runs_;         // runs_[k]: of calls that equal the one k before
+    std::vector<std::size_t> due_;  // of which lengths there are kRepeats now, ascending
+    // Up to which call a sequence of that length counts as an epoch without another look: a look
+    // may take a millisecond.
+    std::vector<std::uint64_t> epoch_until_;
     std::uint64_t fed_ = 0;
     std::vector<std::vector<std::uint64_t>> cycles_;
     std::size_t oldest_ = 0;
     std::size_t current_ = kNone;
     std::size_t position_ = 0;
+    Work work_;
 
-    std::uint64_t key_before(std::size_t distance) const;
-    std::size_t shortest_period() const;
-    bool is_repetition(std::size_t length) const;
-    std::size_t adopt(std::size_t length, std::size_t run, std::size_t& position);
+    void append(std::uint64_t key, const Extent& extent);
+    void compare_waiting();
+    std::uint64_t key_before(std::size_t distance) const { return recent_[held_ - 1 - distance]; }
+    std::uint64_t run_of(std::size_t length) const;
+    void extend(std::size_t length, std::uint64_t calls, std::uint64_t before);
+    std::size_t shortest_period();
+    bool is_epoch(std::size_t length);
+    bool is_repetition(std::size_t length);
+    std::size_t adopt(std::size_t length, std::uint64_t run, std::size_t& position);
 };
 
 }  // namespace deft
