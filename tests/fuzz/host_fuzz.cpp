@@ -10,6 +10,7 @@
 
 #include "tools/doctor/firewall_rules.h"
 #include "tools/doctor/peer_text.h"
+#include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_text.h"
 #include "tools/elf_dynamic.h"
 #include "tools/elf_file.h"
@@ -63,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
-    switch (data[0] % 7) {
+    switch (data[0] % 8) {
         case 0:
             read_peer(text);
             break;
@@ -81,6 +82,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 5:
             (void)doctor::stopping_rules(text);
+            break;
+        case 7:
+            (void)doctor::own_name_at(text, "node1");
             break;
         case 6:
             for (const std::string& name : probe::hosts_in(text)) {

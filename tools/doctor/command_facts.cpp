@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <system_error>
 
+#include "tools/doctor/command_reader.h"
 #include "tools/doctor/command_words.h"
 #include "tools/doctor/container_client.h"
 #include "tools/doctor/rendezvous.h"
-#include "tools/doctor/script_lines.h"
 #include "tools/doctor/script_text.h"
 #include "tools/doctor/wrapper_loss.h"
 #include "tools/elf_file.h"
@@ -21,59 +17,26 @@
 namespace deft::tools::doctor {
 namespace {
 
-using Words = std::vector<std::string>;
+using Words = CommandReader::Words;
 
-constexpr int kDeepest = 6;                             // scripts that start scripts
-constexpr std::size_t kLargest = std::size_t{1} << 20;  // of a script
-
-// Nothing of a pipe (`bash <(...)`): who reads it takes it away from the job, and may wait for
-// ever.
-std::string read_text(const std::string& path) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) {
-        return {};
-    }
-    std::ifstream file(path, std::ios::binary);
-    std::string text(kLargest, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    text.resize(std::min(text.find('\0'), text.size()));  // what is packed behind a script
-    return text;
+// Whether a script's command may be the job: its `mkdir` or `cd` says nothing.
+bool worth_a_look(const std::string& word, bool likely) {
+    const std::string_view name = base_name(word);
+    const bool own =
+        word.find('/') != word.npos && !word.starts_with("/bin/") && !word.starts_with("/usr/bin/");
+    return own || likely || is_python(name) || is_launcher(name) || is_shell(name) ||
+           name == "source" || name == ".";
 }
 
-class CommandReader {
-public:
-    explicit CommandReader(const Environment& environment)
-        : job_{{}, environment, {}, "", "", false} {}
+// True if a launcher's operand is the program that it starts.
+bool starts_there(const std::string& word, const ElfFile& elf) {
+    const std::string_view name = base_name(word);
+    const bool program = elf.kind == ElfFile::Kind::Elf && ::access(word.c_str(), X_OK) == 0;
+    return program || is_python(name) || is_shell(name) || is_launcher(name) || name == "deft" ||
+           name == "env" || !environment_loss({word, "x", "y"}).empty();
+}
 
-    void read(const Words& words) {
-        job_.command.words = words;
-        process(words, "", 0, true);
-    }
-    Job take() { return std::move(job_); }
-
-private:
-    Job job_;
-    std::set<std::string> scanned_;
-
-    void process(Words words, const std::string& from, int depth, bool likely);
-    void process_program(const Words& words, const std::string& from, int depth, bool likely);
-    Words behind_deft_run(const Words& words);
-    void process_python(const Words& words, int depth);
-    void process_shell(const Words& words, int depth);
-    void process_operands(const Words& words, int depth);
-    void scan(const std::string& file, int depth);
-    void scan_operand(const std::string& file, int depth);
-    void scan_shell(const std::string& file, const std::string& text, const Words& first,
-                    int depth);
-    void note_resets(const Words& words, const Words& assignments, const std::string& from);
-    void note_container(const Words& words, const std::string& from, bool likely);
-    void note_wrapper(const Words& words, const Words& inner, const std::string& from, bool likely);
-    bool loses(const Words& words, const std::string& from, bool likely);
-    void take_lines(ScriptText& script, const std::string& file, bool python);
-    void run_commands(const ScriptText& script, const std::string& file, int depth);
-    void set(const std::string& assignment, const std::string& from);
-};
+}  // namespace
 
 // "NAME=VALUE", from `env` or a script.
 void CommandReader::set(const std::string& assignment, const std::string& from) {
@@ -89,7 +52,7 @@ void CommandReader::set(const std::string& assignment, const std::string& from) 
     job_.origins[name] = from.empty() ? "the command" : from;
 }
 
-Words CommandReader::behind_deft_run(const Words& words) {
+CommandReader::Words CommandReader::behind_deft_run(const Words& words) {
     job_.command.under_deft_run = true;
     const std::pair<const char*, const char*> kVariables[] = {{"--mode", "DEFT_MODE"},
                                                               {"--out", "DEFT_OUT"},
@@ -252,15 +215,6 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
     }
 }
 
-// Whether a script's command may be the job: its `mkdir` or `cd` says nothing.
-bool worth_a_look(const std::string& word, bool likely) {
-    const std::string_view name = base_name(word);
-    const bool own =
-        word.find('/') != word.npos && !word.starts_with("/bin/") && !word.starts_with("/usr/bin/");
-    return own || likely || is_python(name) || is_launcher(name) || is_shell(name) ||
-           name == "source" || name == ".";
-}
-
 void CommandReader::process_program(const Words& words, const std::string& from, int depth,
                                     bool likely) {
     const std::string& word = words.front();
@@ -282,6 +236,8 @@ void CommandReader::process_program(const Words& words, const std::string& from,
         return base_name(each) == "torchrun" || each == "torch.distributed.run" ||
                each == "torch.distributed.launch";
     });
+    job_.command.torchrun = job_.command.torchrun || torchrun != words.end();
+    job_.command.srun = job_.command.srun || name == "srun";
     if (torchrun != words.end() && job_.command.rendezvous.empty()) {
         job_.command.rendezvous = lonely_rendezvous({torchrun, words.end()}, job_.environment);
         job_.command.rendezvous_from = from;
@@ -342,14 +298,6 @@ void CommandReader::process_shell(const Words& words, int depth) {
     }
 }
 
-// True if a launcher's operand is the program that it starts.
-bool starts_there(const std::string& word, const ElfFile& elf) {
-    const std::string_view name = base_name(word);
-    const bool program = elf.kind == ElfFile::Kind::Elf && ::access(word.c_str(), X_OK) == 0;
-    return program || is_python(name) || is_shell(name) || is_launcher(name) || name == "deft" ||
-           name == "env" || !environment_loss({word, "x", "y"}).empty();
-}
-
 // A launcher's operands: those that are files one can start.
 void CommandReader::process_operands(const Words& words, int depth) {
     for (std::size_t at = 1; at < words.size(); ++at) {
@@ -368,103 +316,11 @@ void CommandReader::process_operands(const Words& words, int depth) {
             return;
         }
         if (elf.kind == ElfFile::Kind::Script || word.ends_with(".py")) {
+            note_script(words.front(), word);
             scan_operand(word, depth);
         }
     }
 }
-
-// A script that an interpreter is to read.
-void CommandReader::scan_operand(const std::string& file, int depth) {
-    if (file.empty() || file.find('$') != file.npos) {
-        return;
-    }
-    if (::access(file.c_str(), F_OK) == 0) {
-        scan(file, depth);
-    } else if (depth == 0) {  // of a script that changes its folder nobody knows
-        ProgramFacts missing;
-        missing.word = file;
-        missing.operand = true;
-        job_.command.programs.push_back(missing);
-    }
-}
-
-void CommandReader::scan(const std::string& file, int depth) {
-    if (depth >= kDeepest || !scanned_.insert(file).second) {
-        return;
-    }
-    const std::string text = read_text(file);
-    const Words first = shebang(text);
-    const auto interpreter = std::find_if(first.begin(), first.end(), [](const auto& word) {
-        return is_python(base_name(word)) || is_shell(base_name(word));
-    });
-    const bool known = interpreter != first.end();
-    if (known ? is_python(base_name(*interpreter)) : file.ends_with(".py")) {
-        job_.command.python = true;
-        if (known) {
-            const Words words(interpreter, first.end());
-            const PythonCall call = python_call(words);
-            job_.command.python_ignores =
-                call.ignores.empty() ? job_.command.python_ignores : call.ignores;
-            job_.python =
-                job_.python.empty()
-                    ? find_in_path(*interpreter, job_.environment.get("PATH").value_or(""))
-                    : job_.python;
-        }
-        ScriptText script = read_python_script(file, text);
-        take_lines(script, file, true);
-    } else if (known || first.empty()) {  // others are of a language that nobody here reads
-        scan_shell(file, text, first, depth);
-    }
-}
-
-void CommandReader::scan_shell(const std::string& file, const std::string& text, const Words& first,
-                               int depth) {
-    if (const CrLine line = first_cr_line(text); line.number > 0) {
-        job_.command.line_ends.push_back({file, line.number, std::string(line.text)});
-    }
-    const std::string loss = environment_loss(first);
-    if (!loss.empty() && job_.command.loss.empty()) {
-        job_.command.loss = loss;
-        job_.command.loss_from = file + ":1";
-    }
-    ScriptText script = read_shell_script(file, text);
-    take_lines(script, file, false);
-    run_commands(script, file, depth);
-}
-
-void CommandReader::take_lines(ScriptText& script, const std::string& file, bool python) {
-    const auto append = [](std::vector<ScriptLine>& to, std::vector<ScriptLine>& from) {
-        to.insert(to.end(), from.begin(), from.end());
-    };
-    append(job_.command.preload_resets, script.preload_resets);
-    append(job_.command.preload_doubts, script.preload_doubts);
-    append(job_.command.other_backends, script.other_backends);
-    if (!script.python_path_resets.empty()) {
-        job_.command.python_path_reset = script.python_path_resets.front();
-    }
-    job_.command.imports_torch = job_.command.imports_torch || script.imports_torch;
-    append(job_.command.handles, script.handles);
-    append(job_.command.deepbinds, script.deepbinds);
-    for (const ScriptLimit& limit : script.limits) {
-        job_.command.limits.push_back(limit);
-    }
-    for (const ScriptAssignment& each : script.assignments) {
-        // Too late for the loader of a Python that runs already.
-        const bool late = python && each.name.starts_with("LD_");
-        const bool there = each.if_unset && job_.environment.get(each.name.c_str());
-        if (!late && !there) {
-            set(each.name + "=" + each.value, fmt::format("{}:{}", file, each.line));
-        }
-    }
-}
-
-void CommandReader::run_commands(const ScriptText& script, const std::string& file, int depth) {
-    for (const ScriptCommand& command : script.commands) {
-        process(command.words, fmt::format("{}:{}", file, command.line), depth + 1, command.last);
-    }
-}
-
-}  // namespace
 
 Job read_command(const std::vector<std::string>& words, const Environment& environment) {
     CommandReader reader(environment);

@@ -45,7 +45,7 @@ struct ProgramFacts {
 // `ulimit -n 256` in a script.
 struct ScriptLimit {
     ScriptLine where;
-    char letter = 'n';  // n: open files, u: processes, v: KiB of address space
+    char letter = 'n';  // n: open files, u: processes, v: KiB of address space, f: KiB of a file
     std::uint64_t most = 0;
 };
 
@@ -71,6 +71,8 @@ struct CommandFacts {
     std::vector<ScriptLine> handles;         // lines that open NCCL or a library by handle
     std::vector<ScriptLine> deepbinds;       // lines that say RTLD_DEEPBIND
     std::vector<ScriptLimit> limits;
+    bool torchrun = false;  // it gives the ranks their MASTER_ADDR
+    bool srun = false;      // ranks are started on all hosts of the allocation
     bool python = false;
     ScriptLine python_path_reset;  // what sets PYTHONPATH anew; line 0: the command itself
     std::string wrong_option;      // of deft run, that it does not know
@@ -200,6 +202,8 @@ struct HostFacts {
     std::uint64_t files = 0;  // soft limits; 0: unknown
     std::uint64_t memlock = 0;
     std::uint64_t address_space = 0;
+    std::uint64_t file_size = 0;
+    std::string own_name_at;      // loopback address that /etc/hosts alone has for this host's name
     std::uint64_t threads = 0;    // the lowest of RLIMIT_NPROC and pids.max
     std::uint64_t tasks = 0;      // that this user, or the cgroup, has now
     std::int64_t shm_bytes = -1;  // of /dev/shm; -1: unknown, 0: there is none

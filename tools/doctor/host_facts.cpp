@@ -23,6 +23,7 @@
 #include "base/unique_fd.h"
 #include "tools/doctor/firewall_rules.h"
 #include "tools/doctor/gpu_facts.h"
+#include "tools/doctor/rendezvous.h"
 #include "tools/foreign.h"
 
 namespace deft::tools::doctor {
@@ -119,6 +120,7 @@ bool may_lock_all() {
 void read_limits(HostFacts& facts) {
     facts.files = soft_limit(RLIMIT_NOFILE);
     facts.address_space = soft_limit(RLIMIT_AS);
+    facts.file_size = soft_limit(RLIMIT_FSIZE);
     facts.memlock = may_lock_all() ? 0 : soft_limit(RLIMIT_MEMLOCK);
     read_tasks(facts);
     struct statvfs shm {};
@@ -196,6 +198,9 @@ HostFacts read_host(const Config& config, const Environment& environment) {
     if (::uname(&names) == 0) {
         facts.name = names.nodename;
         facts.kernel = names.release;
+        std::ifstream hosts("/etc/hosts");
+        const std::string text{std::istreambuf_iterator<char>(hosts), {}};
+        facts.own_name_at = own_name_at(text, facts.name);
     }
     facts.takes_many_pages = takes_many_pages(facts.zerocopy_refused);
     read_tcp(config, facts);

@@ -18,6 +18,7 @@ std::string nccl_version_text(int version) {
 Diagnoses judge(const Facts& facts) {
     Diagnoses found;
     judge_program(facts, found);
+    judge_meeting(facts, found);
     judge_preload(facts, found);
     judge_processes(facts, found);
     judge_nccl(facts, found);

@@ -16,6 +16,7 @@ void judge_preload(const Facts& facts, Diagnoses& found);
 void judge_processes(const Facts& facts, Diagnoses& found);
 void judge_nccl(const Facts& facts, Diagnoses& found);
 void judge_plugin(const Facts& facts, Diagnoses& found);
+void judge_meeting(const Facts& facts, Diagnoses& found);
 void judge_settings(const Facts& facts, Diagnoses& found);
 void judge_ucx(const Facts& facts, Diagnoses& found);
 void judge_links(const Facts& facts, Diagnoses& found);

@@ -129,6 +129,8 @@ void judge_room(const Facts& facts, const HostFacts& host, Diagnoses& found) {
 using Limits = std::vector<ScriptLimit>;
 
 constexpr std::uint64_t kFiles = 1024;
+// A checkpoint is larger. NCCL's segments of shared memory are files of some 10 MB.
+constexpr std::uint64_t kFileSize = std::uint64_t{1} << 30;
 
 void judge_script_limit(const ScriptLimit& limit, Diagnoses& found) {
     constexpr std::uint64_t kProcesses =
@@ -139,6 +141,8 @@ void judge_script_limit(const ScriptLimit& limit, Diagnoses& found) {
         found.push_back({Finding::LimitFiles, what, limit.where.text, ""});
     } else if (limit.letter == 'u' && limit.most < kProcesses) {
         found.push_back({Finding::LimitThreads, what, limit.where.text, ""});
+    } else if (limit.letter == 'f' && limit.most < kFileSize >> 10) {
+        found.push_back({Finding::LimitFileSize, what, limit.where.text, ""});
     } else if (limit.letter == 'v') {
         found.push_back({Finding::LimitAddressSpace, what, limit.where.text, ""});
     }
@@ -154,6 +158,11 @@ void judge_limits(const Facts& facts, const HostFacts& host, Diagnoses& found) {
     if (host.address_space > 0) {
         found.push_back({Finding::LimitAddressSpace,
                          fmt::format("ulimit -v is {} KiB", host.address_space / 1024), "RLIMIT_AS",
+                         ""});
+    }
+    if (host.file_size > 0 && host.file_size < kFileSize) {
+        found.push_back({Finding::LimitFileSize,
+                         fmt::format("ulimit -f is {} KiB", host.file_size / 1024), "RLIMIT_FSIZE",
                          ""});
     }
     for (const ScriptLimit& limit : facts.command ? facts.command->limits : Limits()) {

@@ -2,6 +2,7 @@
 // Which NCCL, and whether it fits.
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/supported.h"
 #include "tools/doctor/judge.h"
@@ -53,9 +54,43 @@ void judge_driver(const NcclCopy& copy, const GpuFacts& gpu, Diagnoses& found) {
     }
 }
 
+// How NCCL's variables count: any number but 0.
+bool is_on(const NcclValue* value) {
+    return value != nullptr && std::strtoll(value->value.c_str(), nullptr, 0) != 0;
+}
+
+// Variables by which ranks of one host no longer go the ways that NCCL would take.
+void judge_ways(const PluginFacts& plugin, Diagnoses& found) {
+    const NcclValue* const shm = plugin.setting("NCCL_SHM_DISABLE");
+    const NcclValue* const p2p = plugin.setting("NCCL_P2P_DISABLE");
+    const NcclValue* const level = plugin.setting("NCCL_P2P_LEVEL");
+    const bool never = level != nullptr && (level->value == "LOC" || level->value == "0");
+    const bool alone = is_on(p2p) || never;
+    const std::string without = is_on(p2p) ? "NCCL_P2P_DISABLE=" + p2p->value
+                                : never    ? "NCCL_P2P_LEVEL=" + level->value
+                                           : std::string();
+    if (is_on(shm)) {
+        found.push_back({Finding::NcclDetour,
+                         alone ? fmt::format("NCCL_SHM_DISABLE={} and {}: all that ranks of one "
+                                             "host say to each other goes over its network",
+                                             shm->value, without)
+                               : fmt::format("NCCL_SHM_DISABLE={}: ranks of one host that cannot "
+                                             "use P2P talk over its network",
+                                             shm->value),
+                         shm->origin, ""});
+    } else if (alone) {
+        found.push_back({Finding::NcclNoPeers,
+                         without + ": the GPUs of a host reach each other through its memory",
+                         is_on(p2p) ? p2p->origin : level->origin, ""});
+    }
+}
+
 }  // namespace
 
 void judge_nccl(const Facts& facts, Diagnoses& found) {
+    if (facts.plugin) {
+        judge_ways(*facts.plugin, found);
+    }
     for (const ProcessFacts& process : facts.processes) {
         for (const NcclCopy& copy : process.nccl) {
             judge_copy(copy, found);

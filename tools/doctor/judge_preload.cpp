@@ -41,6 +41,23 @@ void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
     }
 }
 
+// The loader opens what LD_AUDIT names in a space of its own, where it preloads nothing.
+void judge_audit(const std::string& audit, Diagnoses& found) {
+    const bool ours =
+        audit.find("libnccl-net-deft") != audit.npos || audit.find("libdeft-preload") != audit.npos;
+    if (ours) {
+        found.push_back(
+            {Finding::AuditSet,
+             fmt::format("LD_AUDIT='{}' names deft, which is preloaded by LD_PRELOAD", audit),
+             "environment", "start the job with deft run, and unset LD_AUDIT"});
+    } else if (!audit.empty()) {
+        found.push_back(
+            {Finding::AuditSet,
+             fmt::format("LD_AUDIT='{}' has a say in which function a call reaches", audit),
+             "environment", ""});
+    }
+}
+
 // Empty: what the table of findings says.
 std::string remedy_of(const std::string& problem) {
     if (problem.find("cannot be read") != problem.npos) {
@@ -135,6 +152,9 @@ void judge_installed(const PreloadFacts& preload, Diagnoses& found) {
 }  // namespace
 
 void judge_preload(const Facts& facts, Diagnoses& found) {
+    if (facts.settings && facts.settings->other.contains("LD_AUDIT")) {
+        judge_audit(facts.settings->other.at("LD_AUDIT"), found);
+    }
     if (!facts.preload) {
         return;
     }

@@ -26,8 +26,8 @@ bool judge_presence(const ProgramFacts& program, Diagnoses& found) {
     if (program.missing_interpreter.ends_with('\r')) {
         const auto name = program.missing_interpreter.size() - 1;
         found.push_back({Finding::InterpreterMissing,
-                         fmt::format("{}: its first line ends in CR LF, so {} with a CR behind it "
-                                     "is looked for",
+                         fmt::format("{}: its first line ends in CR LF, so {} with a CR behind "
+                                     "it is started",
                                      program.file, program.missing_interpreter.substr(0, name)),
                          "first line of the script", "sed -i 's/\\r$//' " + program.file});
         return false;

@@ -48,6 +48,15 @@ std::string missing_behind_env(const std::string& path, const std::string& searc
     return find_in_path(name, search).empty() ? name : "";
 }
 
+// "/usr/bin/python3 -u\r": the interpreter is there, and gets an option that it does not know.
+std::string argument_with_cr(const std::string& path, const std::string& interpreter) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    const bool splits = line.find("/env -S") != line.npos;  // CR is a blank there
+    return line.ends_with('\r') && !splits ? line.substr(line.find(interpreter)) : "";
+}
+
 std::string raised_by(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
@@ -133,6 +142,9 @@ ProgramFacts read_program(const std::string& word, const Environment& environmen
         case ElfFile::Kind::Script:
             program.missing_interpreter =
                 exists(elf.interpreter) ? missing_behind_env(file, search) : elf.interpreter;
+            if (program.missing_interpreter.empty()) {
+                program.missing_interpreter = argument_with_cr(file, elf.interpreter);
+            }
             break;
         case ElfFile::Kind::Elf:
             read_elf_program(program, elf, environment);

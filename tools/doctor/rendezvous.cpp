@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 namespace deft::tools::doctor {
@@ -72,6 +73,28 @@ int least_hosts(const std::string& text) {
 bool is_loopback(const std::string& address) {
     return address == "localhost" || address.starts_with("localhost:") ||
            address.starts_with("127.") || address == "::1" || address.starts_with("[::1]");
+}
+
+std::string own_name_at(std::string_view hosts, std::string_view name) {
+    std::string found;
+    std::istringstream lines{std::string(hosts)};
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line.substr(0, line.find('#')));
+        std::string address;
+        words >> address;
+        for (std::string each; words >> each;) {
+            // With or without the domain, on either side.
+            const std::string_view short_name = name.substr(0, name.find('.'));
+            if (std::string_view(each).substr(0, each.find('.')) != short_name) {
+                continue;
+            }
+            if (!is_loopback(address)) {
+                return {};
+            }
+            found = found.empty() || found.find(':') != found.npos ? address : found;
+        }
+    }
+    return found;
 }
 
 std::string lonely_rendezvous(const std::vector<std::string>& command,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/environment.h"
@@ -16,5 +17,13 @@ bool is_loopback(const std::string& address);
 // them takes for its own: then each waits for the others until a time-out. Empty: no such thing.
 std::string lonely_rendezvous(const std::vector<std::string>& command,
                               const Environment& environment);
+
+// What `hostname -i` prints for a host of this name, by the text of /etc/hosts: the loopback
+// address that stands there for the name, as in Debian (127.0.1.1). Empty: another address or none.
+// Pure.
+std::string own_name_at(std::string_view hosts, std::string_view name);
+
+// The value that stands for $(hostname -i): nobody replaces it here.
+inline constexpr const char* kOwnAddress = "$(hostname -i)";
 
 }  // namespace deft::tools::doctor

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tools/doctor/command_words.h"
+#include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_lines.h"
 
 namespace deft::tools::doctor {
@@ -129,7 +130,10 @@ private:
             found_.python_path_resets.push_back({file_, number, text});
         }
         sources_[name] = text;
-        if (!has(value, "$")) {
+        // What it prints /etc/hosts says: rendezvous.h.
+        if (name == "MASTER_ADDR" && (has(text, "$(hostname -i)") || has(text, "`hostname -i`"))) {
+            found_.assignments.push_back({name, kOwnAddress, number});
+        } else if (!has(value, "$")) {
             found_.assignments.push_back({name, value, number});
         }
     }
@@ -215,7 +219,7 @@ private:
         for (std::size_t i = 1; words.front() == "ulimit" && i + 1 < words.size(); ++i) {
             const bool digits = words[i + 1].find_first_not_of("0123456789") == std::string::npos;
             const char letter = words[i].starts_with('-') ? words[i].back() : '-';
-            if (digits && has("nuv", std::string_view(&letter, 1))) {
+            if (digits && has("nuvf", std::string_view(&letter, 1))) {
                 found_.limits.push_back({{file_, number, text},
                                          letter,
                                          std::strtoull(words[i + 1].c_str(), nullptr, 10)});

@@ -45,6 +45,13 @@ class Programs(DoctorTest):
             script = self.script("job", line + "true\r\n")
             self.first("interpreter-missing", "error", "CR LF", "sh with a CR",
                        arguments=("--", script))
+        script = self.script("job", "#!/bin/sh -e\r\n")  # it gets an option that it does not know
+        self.first("interpreter-missing", "error", "sh -e with a CR", arguments=("--", script))
+        self.script("srun", "#!/bin/sh\n")
+        self.first("interpreter-missing", "error", "sh -e with a CR",
+                   arguments=("--", "./srun", script))
+        self.script("job", "#!/usr/bin/env -S sh -e\r\n")  # which takes a CR for a blank
+        self.assertNotIn("interpreter-missing", self.doctor("--", script).stdout)
 
     @unittest.skipIf(STATIC_PROBE is None, "no static programs here")
     def test_static(self):

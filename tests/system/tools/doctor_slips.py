@@ -36,6 +36,36 @@ class Slips(DoctorTest):
         self.first("setting-idle", "warning", "'~' is not replaced",
                    env={"DEFT_METRICS": "~/metrics"}, inside=two_hosts())
 
+    def test_what_the_loader_and_nccl_are_told(self):
+        self.first("audit-set", "warning", "LD_AUDIT='/no/audit.so'",
+                   inside=two_hosts("export LD_AUDIT=/no/audit.so", '"$@" 2>/dev/null'))
+        self.first("nccl-detour", "warning", "NCCL_SHM_DISABLE=1",
+                   env={"NCCL_SHM_DISABLE": "1"}, inside=two_hosts())
+        self.first("nccl-no-p2p", "note", "NCCL_P2P_DISABLE=1",
+                   env={"NCCL_P2P_DISABLE": "1"}, inside=two_hosts())
+
+    def test_where_hosts_meet(self):
+        self.first("rendezvous-lonely", "warning", "MASTER_ADDR=localhost", env={
+            "MASTER_ADDR": "localhost", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+            inside=two_hosts())
+        self.assertTrue(self.doctor(env={
+            "MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+            inside=two_hosts()).stdout.startswith("well: "))
+
+    @needs_mounts
+    def test_a_host_whose_name_is_loopback(self):
+        self.write("hosts", "127.0.0.1 localhost\n127.0.1.1 node1\n")
+        apart = two_hosts(f"mount --bind {self.folder}/hosts /etc/hosts",
+                          """unshare -u sh -ec 'hostname node1; exec "$@"' sh "$@\"""")
+        self.write("job.sh", "export MASTER_ADDR=$(hostname -i)\nsrun true\n")
+        self.first("rendezvous-lonely", "warning", "127.0.1.1 for this host's name",
+                   env={"SLURM_JOB_NUM_NODES": "2"}, arguments=("--", "sh", "job.sh"),
+                   inside=apart)
+        self.first("rendezvous-lonely", "warning", "rank 0 listens there alone", inside=apart,
+                   env={"NCCL_COMM_ID": "node1:29400", "SLURM_STEP_NUM_NODES": "2"})
+        self.assertTrue(self.doctor(inside=apart, env={
+            "MASTER_ADDR": "node1", "SLURM_STEP_NUM_NODES": "2"}).stdout.startswith("well: "))
+
     def test_a_host_that_is_every_host(self):
         self.first("host-id", "warning", "NCCL_HOSTID='node'", env={"NCCL_HOSTID": "node"},
                    inside=two_hosts())
@@ -129,6 +159,7 @@ class Scripts(DoctorTest):
 
     def test_limits(self):
         for line, name in (("ulimit -v 500000", "limit-address-space"),
+                           ("ulimit -f 100", "limit-file-size"),
                            ("ulimit -u 100", "limit-threads")):
             self.write("job.sh", f"{line}\n/bin/true\n")
             self.first(name, "warning", "job.sh:1", arguments=("--", "sh", "job.sh"),

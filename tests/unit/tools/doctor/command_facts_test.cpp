@@ -98,6 +98,16 @@ TEST(Rendezvous, OnlyTorchrunsOwnOptionsCount) {
     }
 }
 
+TEST(Rendezvous, OwnNamesOfHosts) {
+    EXPECT_EQ(own_name_at("127.0.0.1 localhost\n127.0.1.1\tnode1.lan node1\n", "node1"),
+              "127.0.1.1");
+    EXPECT_EQ(own_name_at("::1 node1 localhost\n127.0.1.1 node1 # Debian\n", "node1.lan"),
+              "127.0.1.1");
+    EXPECT_EQ(own_name_at("127.0.1.1 node1\n10.0.0.1 node1\n", "node1"), "");
+    EXPECT_EQ(own_name_at("127.0.0.1 localhost\n#127.0.1.1 node1\n", "node1"), "");
+    EXPECT_EQ(own_name_at("127.0.1.1 node11\n", "node1"), "");
+}
+
 TEST(ContainerClient, NetworksOfJobsOnSeveralHosts) {
     const auto network = [](std::initializer_list<const char*> options,
                             std::initializer_list<const char*> job) {

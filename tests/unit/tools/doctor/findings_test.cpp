@@ -119,6 +119,32 @@ TEST(Findings, VariablesForAnotherContainerHideNoGpus) {
     EXPECT_TRUE(judge(facts).empty()) << "docker does not hand its own on";
 }
 
+TEST(Findings, AHostsOwnNameAtLoopbackIsNoFault) {
+    Facts facts = healthy();
+    facts.host->name = "node1";
+    facts.host->own_name_at = "127.0.1.1";  // Debian's
+    auto& other = facts.settings->other;
+    EXPECT_TRUE(judge(facts).empty());
+    other = {{"MASTER_ADDR", "node1"}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "8"}};
+    EXPECT_TRUE(judge(facts).empty()) << "PyTorch listens on every address";
+    other = {{"MASTER_ADDR", "127.0.1.1"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "8"}};
+    EXPECT_TRUE(judge(facts).empty()) << "one host";
+    other = {{"MASTER_ADDR", "127.0.0.1"}, {"SLURM_JOB_NUM_NODES", "2"}};
+    EXPECT_TRUE(judge(facts).empty()) << "nothing starts ranks on the second host";
+    other["PET_NNODES"] = "2";
+    facts.command->torchrun = true;
+    EXPECT_TRUE(judge(facts).empty()) << "torchrun gives the ranks another address";
+}
+
+TEST(Findings, SwitchesOfNcclsThatAreOffAndLargeFilesAreNoFault) {
+    Facts facts = healthy();
+    facts.plugin->settings["NCCL_SHM_DISABLE"] = {"0", "environment"};
+    facts.plugin->settings["NCCL_P2P_LEVEL"] = {"SYS", "environment"};
+    facts.settings->other["LD_AUDIT"] = "";
+    facts.host->file_size = std::uint64_t{1} << 40;
+    EXPECT_TRUE(judge(facts).empty());
+}
+
 TEST(Findings, EqualCopiesAreNoContradiction) {
     Facts facts = healthy();
     facts.nccl->copies.push_back({"/opt/libnccl.so.2", 22809, "", false, "x"});

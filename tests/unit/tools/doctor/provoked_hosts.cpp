@@ -115,6 +115,12 @@ std::vector<Case> host_cases() {
          [](Facts& f) {
              f.command->limits = {{{"job.sh", 3, ""}, 'v', 500000}};
          }},
+        {Finding::LimitFileSize, "ulimit -f is 1024 KiB",
+         [](Facts& f) { f.host->file_size = 1 << 20; }},
+        {Finding::LimitFileSize, "job.sh:3 sets ulimit -f",
+         [](Facts& f) {
+             f.command->limits = {{{"job.sh", 3, ""}, 'f', 2048}};
+         }},
         {Finding::LimitThreads, "job.sh:3 sets ulimit -u to 100",
          [](Facts& f) {
              f.command->limits = {{{"job.sh", 3, ""}, 'u', 100}};

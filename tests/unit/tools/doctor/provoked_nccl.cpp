@@ -13,6 +13,19 @@ std::vector<Case> nccl_cases() {
              f.nccl->needed = true;
          }},
         {Finding::NcclUnknown, "no NCCL", [](Facts& f) { f.nccl->copies.clear(); }},
+        {Finding::NcclDetour, "NCCL_SHM_DISABLE=1: ranks of one host that cannot use P2P",
+         [](Facts& f) {
+             f.plugin->settings["NCCL_SHM_DISABLE"] = {"1", "/etc/nccl.conf"};
+         }},
+        {Finding::NcclDetour, "NCCL_P2P_LEVEL=LOC: all that ranks of one host say",
+         [](Facts& f) {
+             f.plugin->settings["NCCL_SHM_DISABLE"] = {"1", "environment"};
+             f.plugin->settings["NCCL_P2P_LEVEL"] = {"LOC", "environment"};
+         }},
+        {Finding::NcclNoPeers, "NCCL_P2P_DISABLE=1",
+         [](Facts& f) {
+             f.plugin->settings["NCCL_P2P_DISABLE"] = {"1", "environment"};
+         }},
         {Finding::NcclTooOld, "2.12.7", [](Facts& f) { f.nccl->copies[0].version = 21207; }},
         {Finding::NcclTooOld, "2.8.4", [](Facts& f) { f.nccl->copies[0].version = 2804; }},
         {Finding::NcclTooNew, "2.31.0", [](Facts& f) { f.nccl->copies[0].version = 23100; }},

@@ -77,6 +77,27 @@ std::vector<Case> settings_cases() {
          with({"DEFT_LAYERWISE=auto", "DEFT_MODE=observe"})},
         {Finding::SettingWrong, "deft run has no option --moed",
          [](Facts& f) { f.command->wrong_option = "--moed"; }},
+        {Finding::AuditSet, "LD_AUDIT='/opt/audit.so'",
+         [](Facts& f) { f.settings->other["LD_AUDIT"] = "/opt/audit.so"; }},
+        {Finding::AuditSet, "names deft, which is preloaded by LD_PRELOAD",
+         [](Facts& f) { f.settings->other["LD_AUDIT"] = "/usr/lib/libnccl-net-deft.so"; }},
+        {Finding::RendezvousLonely, "MASTER_ADDR=127.0.0.1: each host finds itself there",
+         [](Facts& f) {
+             f.settings->other = {
+                 {"MASTER_ADDR", "127.0.0.1"}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "8"}};
+         }},
+        {Finding::RendezvousLonely, "/etc/hosts has 127.0.1.1 for this host's name",
+         [](Facts& f) {
+             f.settings->other = {{"MASTER_ADDR", "$(hostname -i)"}, {"SLURM_JOB_NUM_NODES", "2"}};
+             f.command->srun = true;
+             f.host->own_name_at = "127.0.1.1";
+         }},
+        {Finding::RendezvousLonely, "rank 0 listens there alone",
+         [](Facts& f) {
+             f.settings->other = {{"NCCL_COMM_ID", "node1:29400"}, {"SLURM_STEP_NUM_NODES", "2"}};
+             f.host->name = "node1";
+             f.host->own_name_at = "127.0.1.1";
+         }},
         {Finding::SettingsFileUnread, "/etc/deft.conf is there",
          [](Facts& f) { f.settings->unread_files = {"/etc/deft.conf"}; }},
         {Finding::HostId, "NCCL_HOSTID='all'",
