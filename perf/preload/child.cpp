@@ -7,13 +7,47 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 extern "C" char** environ;
 
 namespace deft::hook_cost {
+
+PreloadName::PreloadName(const std::string& library)
+    : text_(std::filesystem::absolute(library).string()) {
+    constexpr const char* kSplits = " :;$\t\n";
+    if (text_.find_first_of(kSplits) == text_.npos) {
+        return;
+    }
+    std::error_code error;
+    folder_ = (std::filesystem::temp_directory_path(error) / "deft-perf-XXXXXX").string();
+    if (error || folder_.find_first_of(kSplits) != folder_.npos) {
+        folder_ = "/tmp/deft-perf-XXXXXX";
+    }
+    if (::mkdtemp(folder_.data()) == nullptr) {
+        std::fprintf(stderr, "hook_cost: cannot make %s: %s\n", folder_.c_str(),
+                     std::strerror(errno));
+        std::exit(1);
+    }
+    const std::filesystem::path file(text_);
+    const std::filesystem::path folder(folder_);
+    // The guest looks for the library next to itself.
+    for (const auto& name : {file.filename(), std::filesystem::path("libnccl-net-deft.so")}) {
+        std::filesystem::create_symlink(file.parent_path() / name, folder / name, error);
+    }
+    text_ = (folder / file.filename()).string();
+}
+
+PreloadName::~PreloadName() {
+    std::error_code ignored;
+    if (!folder_.empty()) {
+        std::filesystem::remove_all(folder_, ignored);
+    }
+}
 
 Child start(const std::string& library, const std::string& mode,
             const std::map<std::string, std::string>& settings,
@@ -78,8 +112,7 @@ bool finish(Child& child, std::string& output) {
     return ::waitpid(child.pid, &status, 0) == child.pid && status == 0;
 }
 
-// The loader ignores a preload that it cannot find, and its path if there is a blank in it: what a
-// hook adds would be nothing.
+// The loader ignores a preload that it cannot find: what a hook adds would be nothing.
 bool preloaded() {
     if (std::getenv("DEFT_MODE") == nullptr || ::dlsym(RTLD_DEFAULT, "deft_version") != nullptr) {
         return true;

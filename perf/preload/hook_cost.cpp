@@ -4,13 +4,15 @@
 // two ranks on the software CUDA device (observe; exact with a director). Prints JSON with the raw
 // medians.
 //
-// usage: hook_cost [--library PATH] [--rounds N] [--batches N]
+// usage: hook_cost [--library PATH] [--rounds N] [--batches N] [--metrics FOLDER]
+//   --metrics: with a file of metrics a second there (DEFT_METRICS)
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,10 +56,12 @@ int measure(int batches) {
     return 0;
 }
 
-Figures run_one_rank(const std::string& library, const std::string& mode, int batches) {
-    // A path that cannot be: no file is left behind.
-    Child child = start(library, mode, {{"DEFT_OUT", "/dev/null/none"}},
-                        {"--measure", std::to_string(batches)});
+using Settings = std::map<std::string, std::string>;
+
+Figures run_one_rank(const std::string& library, const std::string& mode, int batches,
+                     Settings settings) {
+    settings["DEFT_OUT"] = "/dev/null/none";  // a path that cannot be: no file is left behind
+    Child child = start(library, mode, settings, {"--measure", std::to_string(batches)});
     std::string output;
     Figures figures;
     if (!finish(child, output) || std::sscanf(output.c_str(), "%lf %lf %lf", &figures.median,
@@ -87,6 +91,7 @@ struct Setup {
 
 struct Options {
     std::string library = DEFT_LIBRARY;
+    std::string metrics;
     int rounds = 5;
     int batches = 5000;
 };
@@ -104,6 +109,8 @@ bool parse(int argc, char** argv, Options& options) {
         const int number = more ? std::atoi(argv[i + 1]) : 0;
         if (std::strcmp(argv[i], "--library") == 0 && more) {
             options.library = argv[++i];
+        } else if (std::strcmp(argv[i], "--metrics") == 0 && more) {
+            options.metrics = argv[++i];
         } else if (std::strcmp(argv[i], "--rounds") == 0 && number > 0) {
             options.rounds = number;
             ++i;
@@ -113,7 +120,8 @@ bool parse(int argc, char** argv, Options& options) {
         } else {
             std::fprintf(
                 stderr,
-                "usage: hook_cost [--library PATH] [--rounds N] [--batches N]; found '%s'\n",
+                "usage: hook_cost [--library PATH] [--rounds N] [--batches N] [--metrics FOLDER]; "
+                "found '%s'\n",
                 argv[i]);
             return false;
         }
@@ -136,14 +144,18 @@ std::vector<Setup> all_setups() {
 }
 
 void run(const Options& options, std::vector<Setup>& setups, [[maybe_unused]] DeviceCosts& device) {
+    Settings settings;
+    if (!options.metrics.empty()) {
+        settings = {{"DEFT_METRICS", options.metrics}, {"DEFT_METRICS_INTERVAL", "1s"}};
+    }
     for (int round = 0; round < options.rounds; ++round) {
         for (Setup& setup : setups) {
 #ifdef SOFTWARE_CUDA
             if (setup.two_ranks) {
                 DeviceCalls calls;
                 std::string state;
-                setup.seen.push_back(
-                    run_two_ranks(options.library, setup.mode, options.batches, calls, state));
+                setup.seen.push_back(run_two_ranks(options.library, setup.mode, options.batches,
+                                                   settings, calls, state));
                 if (setup.mode.empty()) {
                     device.is_capturing.push_back(calls.is_capturing);
                     device.event_record.push_back(calls.event_record);
@@ -151,7 +163,8 @@ void run(const Options& options, std::vector<Setup>& setups, [[maybe_unused]] De
                 continue;
             }
 #endif
-            setup.seen.push_back(run_one_rank(options.library, setup.mode, options.batches));
+            setup.seen.push_back(
+                run_one_rank(options.library, setup.mode, options.batches, settings));
         }
     }
 }
@@ -206,6 +219,8 @@ int main(int argc, char** argv) {
     if (!parse(argc, argv, options)) {
         return 2;
     }
+    const PreloadName library(options.library);
+    options.library = library.text();
     std::vector<Setup> setups = all_setups();
     DeviceCosts device;
     run(options, setups, device);

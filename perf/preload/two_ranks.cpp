@@ -123,7 +123,8 @@ int measure_rank(int rank, int batches) {
 }
 
 Figures run_two_ranks(const std::string& library, const std::string& mode, int batches,
-                      DeviceCalls& device, std::string& state) {
+                      std::map<std::string, std::string> settings, DeviceCalls& device,
+                      std::string& state) {
     std::string folder = "/tmp/deft-hook-cost-XXXXXX";
     int ends[2];
     if (::mkdtemp(folder.data()) == nullptr || ::pipe2(ends, O_CLOEXEC) != 0) {
@@ -133,8 +134,8 @@ Figures run_two_ranks(const std::string& library, const std::string& mode, int b
     // REQUIRE: the communicator fails if its ranks do not agree. Over one network mode exact has
     // nothing to gain by a plan.
     const std::string report = folder + "/rank0.json";
-    const std::map<std::string, std::string> settings{
-        {"DEFT_INTERFACES", "lo"}, {"DEFT_REQUIRE", "1"}, {"DEFT_OUT", folder + "/rank%r.json"}};
+    settings.insert(
+        {{"DEFT_INTERFACES", "lo"}, {"DEFT_REQUIRE", "1"}, {"DEFT_OUT", folder + "/rank%r.json"}});
     Child children[kRanks];
     for (int rank = 0; rank < kRanks; ++rank) {
         children[rank] =

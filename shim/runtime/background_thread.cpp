@@ -158,7 +158,8 @@ void BackgroundThread::run() {
             wanted = report_wanted_;
             report_wanted_ = false;
         }
-        const cuda::Driver* const driver = cuda::Driver::get();
+        // Who has told a device has found it; asking for one that is not there reads files.
+        const cuda::Driver* const driver = cuda::Driver::found();
         if (!relaxed && driver != nullptr) {
             // Queries and creations here must never invalidate a capture of the job.
             int mode = cuda::kCaptureModeRelaxed;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "softdev/cuda/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -161,6 +163,9 @@ CUresult run_task(Op& op) {
 }
 
 void run_worker(const StreamPtr& stream) {
+    // Else it has the name of the thread that made the stream, and its time is taken for that
+    // one's.
+    ::pthread_setname_np(::pthread_self(), "softcuda-stream");
     Device& d = device();
     thread_state().worker_of = stream->context->device;
     std::unique_lock<std::mutex> lock(d.mutex);
