@@ -70,7 +70,7 @@ class CrossBuilt(unittest.TestCase):
         for name in ("nm", "readelf", "size"):
             (tools / name).symlink_to(shutil.which(PREFIX + name))
         result = run(sys.executable, ROOT / "tests/system/preload/elf_test.py", self.library,
-                     self.guest, self.tree / "bin/deft", "true",
+                     self.guest, self.tree / "bin/deft", "-", "true",
                      env={"PATH": f"{tools}:/usr/bin:/bin", "ELF_TEST_TOOLS": str(tools)})
         self.assertEqual(result.returncode, 0, result.stderr)
 
