@@ -191,12 +191,15 @@ std::string newest_defined(const Reader& file, const Tables& tables) {
 }
 
 constexpr std::string_view kNetPlugin = "ncclNetPlugin_v";
+constexpr std::string_view kTunerPlugin = "ncclTunerPlugin_v";
 
 void note_symbol(const std::string& name, bool defined, ElfDynamic& found) {
     if (name == "ncclAllReduce" || name == "pncclAllReduce") {
         (defined ? found.exports_nccl : found.imports_nccl) = true;
     } else if (name.starts_with(kNetPlugin) && defined) {
         found.net_abis.push_back(std::atoi(name.c_str() + kNetPlugin.size()));
+    } else if (name.starts_with(kTunerPlugin) && defined) {
+        found.tuner_abis.push_back(std::atoi(name.c_str() + kTunerPlugin.size()));
     } else if (name == "dlsym" && !defined) {
         found.imports_dlsym = true;
     } else if (name == "deft_version" && defined) {
@@ -327,6 +330,7 @@ ElfDynamic read_elf_dynamic(const std::string& path, bool texts) {
         read_texts(mapped.bytes(), sections, found);
     }
     std::sort(found.net_abis.begin(), found.net_abis.end());
+    std::sort(found.tuner_abis.begin(), found.tuner_abis.end());
     found.holds_nccl = found.exports_nccl || sections.defines_nccl || !found.nccl_version.empty();
     return found;
 }

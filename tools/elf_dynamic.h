@@ -13,16 +13,17 @@ struct ElfDynamic {
     std::string soname;
     std::vector<std::string> needed;
     std::string rpath, runpath;
-    bool imports_nccl = false;   // refers to ncclAllReduce
-    bool exports_nccl = false;   // shows ncclAllReduce or pncclAllReduce to others
-    bool holds_nccl = false;     // has NCCL's code, shown or not
-    bool names_nccl = false;     // holds the text "ncclAllReduce" among its own data
-    bool imports_dlsym = false;  // looks symbols up by name
-    bool is_deft = false;        // deft's library or its guest
-    std::string nccl_version;    // "2.28.9+cuda13.0" by the text in it; empty: unknown
-    std::vector<int> net_abis;   // versions of NCCL's network plugin that it offers, ascending
-    std::string glibc_needed;    // newest GLIBC_ version that it asks for, "2.28"
-    std::string glibc_offered;   // newest that it defines: of a C library
+    bool imports_nccl = false;    // refers to ncclAllReduce
+    bool exports_nccl = false;    // shows ncclAllReduce or pncclAllReduce to others
+    bool holds_nccl = false;      // has NCCL's code, shown or not
+    bool names_nccl = false;      // holds the text "ncclAllReduce" among its own data
+    bool imports_dlsym = false;   // looks symbols up by name
+    bool is_deft = false;         // deft's library or its guest
+    std::string nccl_version;     // "2.28.9+cuda13.0" by the text in it; empty: unknown
+    std::vector<int> net_abis;    // versions of NCCL's network plugin that it offers, ascending
+    std::vector<int> tuner_abis;  // likewise of NCCL's tuner
+    std::string glibc_needed;     // newest GLIBC_ version that it asks for, "2.28"
+    std::string glibc_offered;    // newest that it defines: of a C library
 };
 
 // `texts`: also look for texts, which means reading the whole file.

@@ -3,11 +3,25 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "base/build_version.h"
 #include "base/supported.h"
 #include "tools/elf_dynamic.h"
 
 namespace deft::tools {
+
+namespace {
+
+// "" for a library that offers none, as the guest does.
+std::string abi_range(const char* what, const std::vector<int>& versions) {
+    if (versions.empty()) {
+        return "";
+    }
+    return fmt::format(", {} v{} to v{}", what, versions.front(), versions.back());
+}
+
+}  // namespace
 
 std::string version_details(const std::string& library) {
     const ElfDynamic product = read_elf_dynamic(library, false);
@@ -20,10 +34,8 @@ std::string version_details(const std::string& library) {
                         command.glibc_needed);
     text += fmt::format("NCCL {}.{} to {}.{}", kOldestNccl / 10000, kOldestNccl % 10000 / 100,
                         kNewestNccl / 10000, kNewestNccl % 10000 / 100 - 1);
-    if (!product.net_abis.empty()) {
-        text += fmt::format(", network plugin v{} to v{}", product.net_abis.front(),
-                            product.net_abis.back());
-    }
+    text += abi_range("network plugin", product.net_abis);
+    text += abi_range("tuner", product.tuner_abis);
     return text + "\n";
 }
 

@@ -57,7 +57,8 @@ class CommandTest(unittest.TestCase):
             self.assertRegex(result.stdout, rf"^deft (\S+)\nlibrary {re.escape(LIBRARY)} \1\n"
                              r"commit (\w+(-dirty)?|not known)\n"
                              r"glibc 2\.\d+ or newer; this command 2\.\d+ or newer\n"
-                             r"NCCL 2\.13 to 2\.\d+, network plugin v6 to v\d+\n$")
+                             r"NCCL 2\.13 to 2\.\d+, network plugin v6 to v\d+, "
+                             r"tuner v2 to v6\n$")
         # Of a clone that git looks at, the revision too: two builds differ in it.
         in_git = shutil.which("git") is not None and subprocess.run(
             ["git", "--git-dir", f"{ROOT}/.git", "rev-parse", "HEAD"],

@@ -55,7 +55,7 @@ class CrossBuilt(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(f"library {self.library} ", result.stdout)
         self.assertIn("glibc 2.28 or newer; this command 2.", result.stdout)
-        self.assertIn("network plugin v6 to v12", result.stdout)
+        self.assertIn("network plugin v6 to v12, tuner v2 to v6", result.stdout)
 
     def test_the_command_works(self):
         result = self.started(self.tree / "bin/deft", "env", "--json", DEFT_MODE="observe")
