@@ -16,6 +16,8 @@ import sys
 import tempfile
 import unittest
 
+from patience import end_of
+
 FOLDER = pathlib.Path(sys.argv[1])
 FILES = [pathlib.Path(file).resolve() for file in sys.argv[2:]]
 LIBRARY, GUEST = (f"/deft/{file.name}" for file in FILES[:2])
@@ -86,7 +88,7 @@ class Roots:
 
     def outcome(self, *command, **settings):
         process = self.start(*command, **settings)
-        out, err = process.communicate(timeout=120)
+        out, err = end_of(process, 120)
         return process.returncode, out, err
 
     def test_the_root_is_what_it_says(self):
@@ -127,7 +129,7 @@ class Roots:
                             DEFT_OUT=f"{inside}/rank%r.json", **extra)
                  for rank in range(2)]
         for rank, process in enumerate(ranks):
-            out, err = process.communicate(timeout=120)
+            out, err = end_of(process, 120)
             self.assertEqual((process.returncode, out), (0, f"rank {rank} done\n"), err)
             self.assertNotIn("WARN", err)
         for rank in range(2):

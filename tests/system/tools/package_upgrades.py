@@ -26,6 +26,7 @@ from package_roots import (  # noqa: E402
     Rpm,
     Tarball,
     Wheel,
+    end_of,
     the,
 )
 
@@ -197,7 +198,7 @@ class UnderAJob(unittest.TestCase):
                 for process, _ in ranks:
                     process.send_signal(signal.SIGCONT)
                 for number, (process, said) in enumerate(ranks):
-                    out, _ = process.communicate(timeout=120)
+                    out, _ = end_of(process, 120)
                     self.assertEqual((process.returncode, out), (0, f"rank {number} done\n"),
                                      said.read_text())
                     self.assertTrue((folder / f"{number}.json").exists())
