@@ -112,6 +112,25 @@ class Root:
             shutil.rmtree(folder)
 
 
+def two_hosts(test, root, folder, program, path=""):
+    """Two ranks on two hosts, started by deft run, over deft's links; and doctor's verdict."""
+    result = call("unshare", "-mn", "sh", "-ec", HOSTS, "sh", root.folder, "deft", "run",
+                  "--mode", "observe", "--out", "/job/%r.json", "--", *program,
+                  env={"PATH": path + "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C",
+                       "LD_LIBRARY_PATH": "/job", "NCCL_SOCKET_IFNAME": "eth",
+                       "DEFT_JOB_ID": "demo"})
+    test.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+    test.assertEqual(sorted(result.stdout.splitlines()), ["rank 0 done", "rank 1 done"])
+    for rank in range(2):
+        record = json.loads((folder / f"{rank}.json").read_text())
+        test.assertTrue(record["plugin"]["loaded"])
+        test.assertEqual({link["name"] for link in record["links"]}, {"eth0", "eth1"})
+        test.assertGreater(sum(link["bytes_sent"] for link in record["links"]), 0)
+    result = root.run("deft", "doctor", "/job/0.json", "/job/1.json", path=path)
+    # On a machine with other work a link may have been silent for a while: a warning.
+    test.assertIn(result.returncode, (0, 1), result.stdout + result.stderr)
+
+
 class Package:
     """One kind: `bin` and `lib` are where its command and library lie in the root."""
     bin, lib = "/usr/bin", "/usr/lib"
@@ -266,21 +285,5 @@ class Distributions(unittest.TestCase):
         self.assertTrue((root.folder / result.stdout[1:].strip()).exists(), result.stdout)
 
     def job_in(self, root, path):
-        """Two ranks on two hosts, started by deft run, over deft's links."""
         with root.job() as folder:
-            result = call("unshare", "-mn", "sh", "-ec", HOSTS, "sh", root.folder, "deft", "run",
-                          "--mode", "observe", "--out", "/job/%r.json", "--", "python3", "-c",
-                          PROGRAM,
-                          env={"PATH": path + "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C",
-                               "LD_LIBRARY_PATH": "/job", "NCCL_SOCKET_IFNAME": "eth",
-                               "DEFT_JOB_ID": "demo"})
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-            self.assertEqual(sorted(result.stdout.splitlines()), ["rank 0 done", "rank 1 done"])
-            for rank in range(2):
-                record = json.loads((folder / f"{rank}.json").read_text())
-                self.assertTrue(record["plugin"]["loaded"])
-                self.assertEqual({link["name"] for link in record["links"]}, {"eth0", "eth1"})
-                self.assertGreater(sum(link["bytes_sent"] for link in record["links"]), 0)
-            result = root.run("deft", "doctor", "/job/0.json", "/job/1.json", path=path)
-            # On a machine with other work a link may have been silent for a while: a warning.
-            self.assertIn(result.returncode, (0, 1), result.stdout + result.stderr)
+            two_hosts(self, root, folder, ["python3", "-c", PROGRAM], path)

@@ -35,9 +35,10 @@ def the(pattern):
 
 
 def load_tests(loader, tests, _pattern):
+    import package_floor
     import package_roots
     import package_upgrades
-    for module in (package_roots, package_upgrades):
+    for module in (package_roots, package_upgrades, package_floor):
         tests.addTests(loader.loadTestsFromModule(module))
     return tests
 
@@ -77,6 +78,16 @@ class Packages(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual((again / "SHA256SUMS").read_text(), (OUT / "SHA256SUMS").read_text(),
                          "pages come from the sources: where these are newer, ./dev package")
+
+    def test_sizes(self):
+        """Those in packaging/README.md are these packages', within a tenth."""
+        table = re.findall(r"^\| (.+?) \| `(.+?)` \| ([\d.]+) \|",
+                           (ROOT / "packaging/README.md").read_text(), re.M)
+        self.assertEqual(len(table), 6)
+        for kind, pattern, megabytes in table:
+            with self.subTest(kind):
+                size = sum(path.stat().st_size for path in OUT.glob(pattern) if path.is_file())
+                self.assertAlmostEqual(float(megabytes), size / 1e6, delta=size / 1e7)
 
     def test_tarball(self):
         with tarfile.open(next(path for path in OUT.glob("deft-*-linux-*.tar.gz")
