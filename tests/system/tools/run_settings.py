@@ -90,7 +90,7 @@ class Settings(RunTest):
     def test_the_fleet_s_page_does_what_it_says(self):
         page = (pathlib.Path(__file__).parents[3] / "docs/fleets.md").read_text()
         user = str(os.getuid())
-        partition = re.search(r"( +)# /etc/deft/deft.conf\n((?:\1.*\n)+)", page)[2]
+        partition = re.search(r"^(?: +ceiling=exact .*\n)(?: +\S.*\n)+", page, re.M)[0]
         job = re.search(r"(?: +\[user=1234 .*\n)(?: +\S.*\n)+", page)[0].replace("1234", user)
         steps = page.partition("## Once through")[2].partition("\n## ")[0]
         folder = pathlib.Path(self.folder, "bin")
