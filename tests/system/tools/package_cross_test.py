@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What `./dev package aarch64` has cross-built, under qemu: the command, the library's lists of
-symbols, and both preloads in a program.
+symbols, both preloads in a program, and a job of two ranks on the software device.
 
-usage: package_cross_test.py SOURCE_ROOT BUILD MACHINE   (skipped without a build, or without qemu)
+usage: package_cross_test.py SOURCE_ROOT BUILD MACHINE VENDOR   (skipped without a build or qemu)
+VENDOR is a folder that may hold the headers of CUDA and NCCL.
 """
 import json
 import os
@@ -16,6 +17,10 @@ import tempfile
 import unittest
 
 ROOT, BUILD, MACHINE = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+VENDOR = [folder for folder in (sys.argv[4], "/usr/local/cuda/include") if os.path.isdir(folder)]
+sys.path.insert(0, str(ROOT / "tests/system/roots"))
+from patience import end_of  # noqa: E402
+
 OUT = BUILD / "package"
 DEBIAN = {"aarch64": "arm64", "x86_64": "amd64"}[MACHINE]
 SYSROOT = f"/usr/{MACHINE}-linux-gnu"
@@ -43,12 +48,14 @@ class CrossBuilt(unittest.TestCase):
                    "-pthread")
         assert made.returncode == 0, made.stderr
 
-    def started(self, *words, preload=None, **settings):
-        """Of a program of that machine; its own LD_PRELOAD, not qemu's."""
+    def command(self, *words, preload=None, **settings):
+        """That starts a program of that machine; its own LD_PRELOAD, not qemu's."""
         given = {**({"LD_PRELOAD": str(preload)} if preload else {}), **settings}
-        return run(QEMU, "-L", SYSROOT, *(word for name, value in given.items()
-                                          for word in ("-E", f"{name}={value}")), *words,
-                   env={"PATH": "/usr/bin:/bin"})
+        return [QEMU, "-L", SYSROOT, *(word for name, value in given.items()
+                                       for word in ("-E", f"{name}={value}")), *map(str, words)]
+
+    def started(self, *words, **settings):
+        return run(*self.command(*words, **settings), env={"PATH": "/usr/bin:/bin"})
 
     def test_the_command_starts(self):
         result = self.started(self.tree / "bin/deft", "--version")
@@ -96,6 +103,52 @@ class CrossBuilt(unittest.TestCase):
                 self.assertEqual((result.returncode, result.stdout), (0, "result=2\n"))
                 self.assertIn("[deft] WARN ", result.stderr)
                 self.assertNotIn("cannot open libnccl-net-deft.so", result.stderr)
+
+    def build_job(self):
+        """The program, and where its libraries lie: the software device, built with the package."""
+        folder = BUILD / "software-device"
+        if not VENDOR or not shutil.which("meson"):
+            self.skipTest("no headers of CUDA here, or no meson")
+        if not (folder / "build.ninja").exists():
+            self.built("meson", "setup", folder, ROOT / "softdev", "--cross-file",
+                       f"packaging/cross/{MACHINE}.ini", f"-Dvendor_include={','.join(VENDOR)}")
+        self.built("ninja", "-C", folder, "cuda/libcuda.so.1", "nccl/libnccl.so.2")
+        job, parts = self.folder / "job", [folder / "nccl", folder / "cuda"]
+        self.built(PREFIX + "g++", "-std=c++20", "-I", ROOT,
+                   *(word for vendor in VENDOR for word in ("-isystem", vendor)),
+                   ROOT / "tests/system/shim/training_main.cpp", "-o", job,
+                   *(f"-L{part}" for part in parts), "-l:libnccl.so.2", "-l:libcuda.so.1")
+        return job, ":".join(map(str, parts))
+
+    def built(self, *words):
+        process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        out, _ = end_of(process, 900)
+        self.assertEqual(process.returncode, 0, out)
+
+    def test_a_job_runs(self):
+        job, libraries = self.build_job()
+        for preload in (self.library, self.guest):
+            with self.subTest(preload=preload.name):
+                self.check_job(job, preload, libraries)
+
+    def check_job(self, job, preload, libraries):
+        work = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        ranks = [subprocess.Popen(
+            self.command(job, "linked", rank, 2, work / "id", 20, preload=preload,
+                         LD_LIBRARY_PATH=f"{self.tree}/lib:{libraries}", NCCL_NET_PLUGIN="deft",
+                         NCCL_SOCKET_IFNAME="lo", NCCL_HOSTID=f"host{rank}", DEFT_INTERFACES="lo",
+                         DEFT_MODE="observe", DEFT_OUT=f"{work}/rank%r.json"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+        for rank, process in enumerate(ranks):
+            out, err = end_of(process, 200)
+            self.assertEqual((process.returncode, out), (0, f"rank {rank} done\n"), err)
+            self.assertNotIn("WARN", err)
+        for rank in range(2):
+            record = json.loads((work / f"rank{rank}.json").read_text())
+            self.assertEqual(record["calls"]["ncclAllReduce"], 61)
+            self.assertTrue(record["plugin"]["loaded"])
+            self.assertGreater(sum(link["bytes_sent"] for link in record["links"]), 0)
 
     def test_packages_are_for_that_machine(self):
         (deb,) = OUT.glob("*.deb")
