@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -39,12 +40,23 @@ struct CutCall {
     std::span<const executor::LaneUse> uses;
 };
 
-// The measured calls of one action.
+// Of an action's calls those that took least.
+void keep_quiet(std::vector<CutCall>& calls) {
+    std::stable_sort(calls.begin(), calls.end(),
+                     [](const CutCall& a, const CutCall& b) { return a.took < b.took; });
+    calls.resize((calls.size() + kQuietPart - 1) / kQuietPart);
+}
+
+// Half of the measured calls of one action.
 void add_cut_calls(std::vector<CutCall>& calls, std::span<const executor::LaneUse> uses,
                    const planner::Fabric& fabric) {
     std::size_t measured = uses.front().each.size();
     double longest = 0;
+    std::vector<CutCall> of_action;
     for (const executor::LaneUse& use : uses) {
+        if (use.lane >= fabric.links.size()) {
+            return;
+        }
         measured = std::min(measured, use.each.size());
         longest = std::max(longest, thought_for(use, fabric));
     }
@@ -59,8 +71,11 @@ void add_cut_calls(std::vector<CutCall>& calls, std::span<const executor::LaneUs
             call.took = std::max(call.took, took / longest);
             call.excess.push_back((took - thought_for(use, fabric)) / longest);
         }
-        calls.push_back(std::move(call));
+        of_action.push_back(std::move(call));
     }
+    keep_quiet(of_action);
+    calls.insert(calls.end(), std::make_move_iterator(of_action.begin()),
+                 std::make_move_iterator(of_action.end()));
 }
 
 std::vector<CutCall> cut_calls(const std::vector<executor::LaneUse>& uses,
@@ -76,13 +91,6 @@ std::vector<CutCall> cut_calls(const std::vector<executor::LaneUse>& uses,
     return calls;
 }
 
-// Those that took least for what they are.
-void keep_quiet(std::vector<CutCall>& calls) {
-    std::stable_sort(calls.begin(), calls.end(),
-                     [](const CutCall& a, const CutCall& b) { return a.took < b.took; });
-    calls.resize((calls.size() + kQuietPart - 1) / kQuietPart);
-}
-
 double median(std::vector<double>& values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -93,8 +101,7 @@ double median(std::vector<double>& values) {
 
 std::vector<double> cut_factors(const std::vector<executor::LaneUse>& uses,
                                 const planner::Fabric& fabric) {
-    std::vector<CutCall> calls = cut_calls(uses, fabric);
-    keep_quiet(calls);
+    const std::vector<CutCall> calls = cut_calls(uses, fabric);
     if (calls.size() < kLeastMeasured) {
         return {};
     }

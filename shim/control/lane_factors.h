@@ -23,9 +23,9 @@ std::vector<double> lane_factors(const std::vector<executor::LaneUse>& uses,
 // The same for cutting calls anew, so that their parts end together: by the difference between the
 // parts of calls that were cut, since a rank that comes late is waited for by all lanes alike. The
 // lane that did best is taken to be as thought (its factor is 1), and half of the difference is
-// believed, so the new cut seldom goes beyond the right one. Only the half of the calls that took
-// least counts: other traffic and busy cores lengthen the others, and one lane's part more than
-// another's.
+// believed, so the new cut seldom goes beyond the right one. Of each action only the half of the
+// calls that took least counts: other traffic and busy cores lengthen the others, and one lane's
+// part more than another's.
 std::vector<double> cut_factors(const std::vector<executor::LaneUse>& uses,
                                 const planner::Fabric& fabric);
 

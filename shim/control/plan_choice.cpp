@@ -70,7 +70,7 @@ Plan best_combined(const Profile& profile, const Fabric& fabric, const Options& 
         return plan;
     }
     Plan careful = planner::make_plan("best", profile, slower(fabric, 1 - kBusySlack), options);
-    if (!careful.predicted.late_or_merged()) {
+    if (careful.predicted.verdict != planner::Verdict::Use) {
         return plan;
     }
     const planner::Prediction thought = plan.predicted;

@@ -62,6 +62,7 @@ public:
         std::string note;
         std::optional<Summary> under_old{};  // ms; iterations of the plan in force, to be judged by
         bool back = false;                   // it was in force before this one
+        std::vector<double> factors{};       // by lane, what it is made by (lane_factors.h)
     };
     std::optional<Better> look_again(const Track& track, const JobView& view);
     // It is being made ready; else it is found again.

@@ -26,6 +26,8 @@ constexpr std::uint64_t kLookCalls = 24;
 constexpr std::uint32_t kBackTries = 3;
 // Calls are cut anew where they would take so much less time.
 constexpr double kUneven = 0.01;
+// And so little slower they must not be then: the gain is as small.
+constexpr double kCutLoss = 0.005;
 
 bool partly_late(const planner::Plan& plan) {
     return plan.predicted.late > 0 && plan.predicted.late < 1;
@@ -129,17 +131,19 @@ std::optional<PlanReview::Better> PlanReview::look_again(const Track& track, con
         "for %.2f ms, as calls start",
         iteration.mean, look.thought * 1e3, guessed.compute() * 1e3, look.as_started * 1e3,
         corrected.compute() * 1e3);
-    if (look.believed) {
-        selector_.note_taken(view.signature, factors);
-    }
     if (look.better) {
         if (!look.believed) {
             corrected = guessed;
         }
-        return Better{std::move(*look.better), std::move(corrected), std::move(look.note),
+        Better better{std::move(*look.better), std::move(corrected), std::move(look.note),
                       iteration};
+        if (look.believed) {
+            better.factors = factors;
+        }
+        return better;
     }
     if (look.believed) {
+        selector_.note_taken(view.signature, factors);
         selector_.set_profile(std::move(corrected));
     }
     return {};
@@ -188,11 +192,14 @@ std::optional<PlanReview::Better> PlanReview::look_at_lanes(const Track& track, 
         measured == nullptr || measured->iteration_ms().count() < kLookIterations) {
         return {};
     }
-    selector_.set_reestimated(true);
     planner::Profile corrected = selector_.profile();
     std::vector<planner::Link> networks = selector_.networks();
     const auto fabric = [&] { return selector_.fabric_for(view, corrected, networks); };
-    const std::vector<double> factors = cut_factors(times->uses(), fabric());
+    std::vector<double> factors = cut_factors(times->uses(), fabric());
+    if (factors.empty()) {
+        return {};  // more is timed
+    }
+    selector_.set_reestimated(true);
     apply(factors, corrected, networks);
     std::string note;
     planner::Plan cut = selector_.plan_for(view, corrected, networks, settings, note);
@@ -203,14 +210,16 @@ std::optional<PlanReview::Better> PlanReview::look_at_lanes(const Track& track, 
     if (cut.predicted.late_or_merged() || lanes_of(cut) < 2 || then > now * (1 - kUneven)) {
         return {};
     }
-    selector_.note_taken(view.signature, factors);
     cut.predicted.verdict = planner::Verdict::Use;
-    return Better{std::move(cut), std::move(corrected), "calls are cut by what lanes take",
+    Better better{std::move(cut), std::move(corrected), "calls are cut by what lanes take",
                   measured->iteration_ms().summary()};
+    better.factors = std::move(factors);
+    return better;
 }
 
 void PlanReview::note_proposed(const Better& better) {
     selector_.set_reestimated(true);
+    selector_.note_taken(selector_.signature(), better.factors);
     if (better.back) {
         replaced_->returning = true;
         return;
@@ -247,8 +256,11 @@ std::optional<PlanReview::Better> PlanReview::go_back(const Track& track, const 
     const bool alike = follower_.in_force().period == 1 && replaced_->plan.period == 1;
     // Where an iteration is worth more than under the plan before, it may take longer.
     const double allowed = worth_of(follower_.in_force()) / worth_of(replaced_->plan);
-    const bool slower = alike ? now.median > before.median * (1 + kLoss) * allowed &&
-                                    now.p10 > before.p10 * (1 + kLoss) * allowed
+    const bool cut_anew = !follower_.in_force().predicted.late_or_merged() &&
+                          !replaced_->plan.predicted.late_or_merged();
+    const double loss = cut_anew ? kCutLoss : kLoss;
+    const bool slower = alike ? now.median > before.median * (1 + loss) * allowed &&
+                                    now.p10 > before.p10 * (1 + loss) * allowed
                               : now.mean > before.mean * (1 + 2 * kLoss) * allowed;
     if (!slower) {
         replaced_.reset();
