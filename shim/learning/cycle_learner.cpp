@@ -64,7 +64,9 @@ CycleLearner::CycleLearner(std::size_t max_length)
       recent_(2 * max_length_),
       extents_(2 * max_length_),
       runs_(max_length_ + 1),
-      epoch_until_(max_length_ + 1) {}
+      epoch_until_(max_length_ + 1) {
+    due_.reserve(max_length_);
+}
 
 void CycleLearner::append(std::uint64_t key, const Extent& extent) {
     if (held_ == recent_.size()) {

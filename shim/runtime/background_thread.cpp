@@ -158,15 +158,16 @@ void BackgroundThread::run() {
             wanted = report_wanted_;
             report_wanted_ = false;
         }
-        // Who has told a device has found it; asking for one that is not there reads files.
-        const cuda::Driver* const driver = cuda::Driver::found();
+        const bool calls = drain();
+        // Asking for a driver that is not there reads files: only where a call has told a device.
+        const cuda::Driver* const driver =
+            ranks_.empty() ? cuda::Driver::found() : cuda::Driver::get();
         if (!relaxed && driver != nullptr) {
             // Queries and creations here must never invalidate a capture of the job.
             int mode = cuda::kCaptureModeRelaxed;
             driver->ThreadExchangeStreamCaptureMode(&mode);
             relaxed = true;
         }
-        const bool calls = drain();
         bool busy = false;
         director::clean_up();
         for (auto& [device, rank] : ranks_) {

@@ -62,7 +62,7 @@ class Bench(unittest.TestCase):
 
     def test_a_preload_that_does_not_work_is_no_figure(self):
         library = os.path.join(self.root, os.path.basename(LIBRARY))
-        os.symlink(LIBRARY, library)
+        open(library, "wb").close()  # the loader says so, and goes on without it
         done = subprocess.run([HOOK_COST, "--library", library, "--rounds", "1"],
                               capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))

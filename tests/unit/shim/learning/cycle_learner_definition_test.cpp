@@ -87,7 +87,8 @@ std::vector<Fed> random_job(std::mt19937_64& random, std::size_t calls) {
     std::vector<Fed> job;
     while (job.size() < calls) {
         const std::uint64_t phase = 1000 * job.size();  // its calls are no other phase's
-        std::vector<Fed> iteration(1 + random() % (random() % 4 != 0 ? 5 : 40));
+        const std::size_t most = random() % 4 != 0 ? 5 : 40;
+        std::vector<Fed> iteration(1 + random() % most);
         for (std::size_t i = 0; i < iteration.size(); ++i) {
             const std::uint64_t key = phase + random() % 6;
             iteration[i] = {key, false, random() % 3 != 0 ? key : phase + 100 + i};
