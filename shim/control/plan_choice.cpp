@@ -47,7 +47,7 @@ std::string line(const char* format, double a, double b, double c) {
 
 bool updates_in_a_fraction(const Plan& plan) {
     const double merged = 1 / plan.predicted.updates;
-    return std::abs(merged - std::round(merged)) > 1e-9;
+    return std::abs(merged - static_cast<double>(std::llround(merged))) > 1e-9;
 }
 
 // Measured links have no curves of several algorithms.
