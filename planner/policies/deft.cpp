@@ -19,7 +19,9 @@
 // least. Caps on delay and merging are ours: the knapsacks grow until they hold, and where that
 // merges more, a generation waits for the backward that starts it (Queues::reset). The repeating
 // period is found by running the queues until they repeat. A piece is never cut so small that its
-// start-up outweighs it, and a plan that is slower than the job as it is is not returned.
+// start-up outweighs it, and a plan whose iterations are slower than those of the job as it is is
+// not returned. Iteration time is the measure, as in the paper: a late plan that is a little faster
+// by it may take longer to the same loss (progress.h). The verdict tells, and `best` chooses by it.
 #include <algorithm>
 #include <cmath>
 #include <map>

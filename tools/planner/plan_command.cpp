@@ -17,6 +17,16 @@
 namespace deft::tools {
 namespace {
 
+// A named policy returns its plan, whatever it is worth: what the job as it is does to the same loss.
+std::string better_as_it_is(const planner::Prediction& p) {
+    const bool loses = p.progress > 0 && p.baseline < p.iteration / p.progress * (1 - 1e-9);
+    return loses ? fmt::format(
+                       " (the job as it is is better by progress: {:.3f} ms for a synchronous "
+                       "update's worth, this plan {:.3f})",
+                       p.baseline * 1e3, p.iteration / p.progress * 1e3)
+                 : "";
+}
+
 std::string describe(const planner::Plan& plan, const planner::Profile& profile,
                      const planner::Fabric& fabric) {
     const planner::Prediction& p = plan.predicted;
@@ -34,7 +44,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         "{:.0f} % of the bytes late; an iteration is worth {:.3f} synchronous ones\n",
         p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late, p.progress);
     text += beyond_text(fabric, messages_of({&plan}, fabric));
-    text += fmt::format("verdict: {}\n\n", verdict_text(p));
+    text += fmt::format("verdict: {}{}\n\n", verdict_text(p), better_as_it_is(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",
                         "link", "start ms", "end ms");

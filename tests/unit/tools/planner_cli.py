@@ -150,6 +150,13 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("best (mixed-ages)", self.deft(*job[:-1]))
         self.assertIn("% of the bytes late", self.deft("plan", *job[1:7]))
 
+    def test_a_named_policy_says_where_the_job_as_it_is_is_better(self):
+        job = ("plan", "--profile", "model:gpt2", "--links", "10GbE", "--ranks", "1024", "--policy")
+        out = self.deft(*job, "deft")
+        self.assertIn("verdict: keep (the job as it is is better by progress: 970.622 ms for a "
+                      "synchronous update's worth, this plan 1337.", out)
+        self.assertNotIn("better by progress", self.deft(*job, "none"))
+
     def test_advise_draws_the_curve(self):
         job = ("advise", "model:bert-large,seconds=0.5", "--links", "10GbE,10GbE", "--ranks", "16",
                "--curve")
