@@ -7,13 +7,14 @@
 #include <numeric>
 
 #include "planner/policies/policy.h"
+#include "planner/solver/bounds.h"
 #include "planner/solver/closed_forms.h"
 
 namespace deft::planner {
 namespace {
 
 struct Bounds {
-    double order, striped, links, delay, merge, coverage, transfers, measured;
+    double order, striped, links, delay, merge, alone, coverage, transfers, measured;
 };
 
 std::vector<double> transfer_costs(const Profile& profile, const Link& link,
@@ -27,18 +28,60 @@ std::vector<double> transfer_costs(const Profile& profile, const Link& link,
     return costs;
 }
 
-Bounds bounds_for(const Profile& profile, const std::vector<double>& costs, double speeds,
-                  const Options& options) {
-    const BenefitPoint at = benefit_at(profile, costs, speeds, options);
+// What all links move together, in rates of the first.
+double relative_speed(const Fabric& fabric) {
+    double speeds = 0;
+    const double own = fabric.links.front().best_rate();
+    for (const Link& link : fabric.links) {
+        speeds += link.best_rate() / own;
+    }
+    speeds = std::min(speeds, fabric.best_rate() / own);
+    return speeds >= 1 ? speeds : 1;  // that is no number either
+}
+
+// What is bounded and gained is the job as it was timed, over its own link; other links count by
+// their rates beside the first.
+SeenLinks seen_links(const Profile& profile, const Fabric& fabric) {
+    SeenLinks seen;
+    const Link timed = link_from_transfers(profile);
+    if (timed.name.empty()) {
+        seen.given = seen.first = fabric;
+        seen.first.links.resize(1);
+        seen.all = fabric.links.size() > 1 ? fabric.merged() : fabric;
+        return seen;
+    }
+    seen.first.links.push_back(timed);
+    seen.all = seen.first;
+    for (CostPoint& point : seen.all.links.front().cost.points) {
+        point.seconds /= relative_speed(fabric);
+    }
+    seen.given = seen.all;
+    return seen;
+}
+
+// `slower`: than at the median.
+Bounds bounds_for(const Profile& profile, const SeenLinks& seen, const std::vector<double>& costs,
+                  double slower, const Options& options) {
+    const auto least = [&](const Fabric& fabric, Barrier barrier, std::uint32_t delay,
+                           std::uint32_t merge) {
+        Profile more = profile;
+        for (Bucket& bucket : more.buckets) {
+            bucket.bytes = static_cast<std::uint64_t>(static_cast<double>(bucket.bytes) * slower);
+        }
+        return lower_bound(slower == 1 ? profile : more, fabric, barrier, delay, merge);
+    };
+    const std::uint32_t merge = std::max(1U, options.max_merge);
+    const std::uint32_t late = std::min(1U, options.max_delay);
     Bounds b{};
-    b.order = time_optimal(profile, costs);
-    b.striped = at.striped;
-    b.links = at.layered;
-    b.delay = at.late;
-    b.merge = at.merged;
-    b.coverage = at.ratio > 0 ? 1 / at.ratio : 0;
+    b.order = least(seen.first, Barrier::Layer, 0, 1);
+    b.striped = least(seen.given, Barrier::Update, 0, 1);
+    b.links = least(seen.given, Barrier::Layer, 0, 1);
+    b.delay = least(seen.given, Barrier::Layer, late, 1);
+    b.merge = least(seen.given, Barrier::Layer, options.max_delay, merge);
+    b.alone = least(seen.first, Barrier::Layer, options.max_delay, 1);
     b.transfers = std::accumulate(costs.begin(), costs.end(), 0.0);
-    b.measured = at.as_is;
+    b.coverage = profile.compute() > 0 ? b.transfers / profile.compute() : 0;
+    b.measured = time_ddp(profile, costs);
     return b;
 }
 
@@ -76,40 +119,68 @@ void pool(std::vector<CostPoint>& sizes, Weight weight, OutOfOrder out_of_order)
     }
 }
 
-// What all links move together, in rates of the first.
-double relative_speed(const Fabric& fabric) {
-    double speeds = 0;
-    const double own = fabric.links.front().best_rate();
-    for (const Link& link : fabric.links) {
-        speeds += link.best_rate() / own;
-    }
-    speeds = std::min(speeds, fabric.best_rate() / own);
-    return speeds >= 1 ? speeds : 1;  // that is no number either
-}
-
 std::string range(const Estimate& e) {
     return text("%.2f", e.middle) + text("x (%.2f-%.2f)", e.low, e.high);
 }
 
-// What helps where communication rules: what is given and allowed, with its gain, and else its
-// name.
-std::string beyond_compute(const Advice& advice, bool more_links, bool merges) {
-    return (advice.compute > 0
-                ? text("communication is %.1f times the compute: ", advice.coverage.middle)
-                : "there is no compute to hide communication under: ") +
-           "only more links" + (more_links ? " (" + range(advice.gain_striped) + ")" : "") +
-           " or fewer updates" + (merges ? " (" + range(advice.gain_merge) + ")" : "") + " help";
+// What a mode's plan gives over the job as it is, or as it was timed where that was faster.
+double given(const Advice& advice, double seconds) {
+    return seconds > 0 ? std::min(advice.measured, advice.here.as_is) / seconds : 1;
+}
+
+// " (1.87x)", or nothing where no plan gains.
+std::string figure(double gain, double noise) {
+    return gain > 1 + noise ? text(" (%.2fx)", gain) : "";
+}
+
+// What helps where communication rules: what is given and allowed, with what plans for it gain.
+std::string beyond_compute(const Advice& advice, const Fabric& fabric, const Options& options) {
+    std::string says =
+        advice.compute > 0
+            ? text("communication is %.1f times the compute: ", advice.coverage.middle)
+            : "there is no compute to hide communication under: ";
+    if (advice.gain_alone.high > 1 + options.noise) {
+        says += options.max_delay > 0 ? "order, delay and larger messages give at most "
+                                      : "order and larger messages give at most ";
+        says += range(advice.gain_alone) + "; beyond that ";
+    }
+    const bool more_links = fabric.links.size() > 1 || fabric.striped;
+    says += "only more links";
+    says += more_links ? figure(given(advice, advice.here.striped), options.noise) : "";
+    says += " or fewer updates";
+    const bool merges = advice.here.merged < advice.here.late;
+    says += merges ? figure(given(advice, advice.here.merged), options.noise) : "";
+    return says + " help";
+}
+
+// What the modes' own plans give.
+std::string offered(const Advice& advice, const Options& options) {
+    const BenefitPoint& here = advice.here;
+    const double late = given(advice, here.late);
+    const double order = given(advice, here.layered);
+    std::string says;
+    if (here.late < here.layered && late > 1 + options.noise) {
+        says = text("one late update per iteration can give %.2fx (%.2fx to the same loss)", late,
+                    late * here.late_progress);
+    }
+    if (order > 1 + options.noise) {
+        says += text(says.empty() ? "the best order can give %.2fx" : "; the best order %.2fx",
+                     order) +
+                ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
+    }
+    return says.empty()
+               ? "keep the job as it is: no plan of a mode gains; no plan at all gives more than " +
+                     range(options.max_delay > 0 ? advice.gain_delay : advice.gain_links)
+               : says;
 }
 
 void judge(Advice& advice, const Fabric& fabric, const Options& options) {
     const double most =
         std::max({advice.gain_order.middle, advice.gain_links.middle, advice.gain_delay.middle});
     const double cr = advice.coverage.middle;
-    const bool merges = options.max_merge > 1;
-    const bool more_links = fabric.links.size() > 1 || fabric.striped;
     advice.nothing_to_gain = std::max(most, advice.gain_merge.middle) <= 1 + options.noise;
     if (cr > 1.3 || (advice.compute <= 0 && advice.communication > 0)) {
-        advice.verdict = beyond_compute(advice, more_links, merges);
+        advice.verdict = beyond_compute(advice, fabric, options);
     } else if (most <= 1 + options.noise) {
         advice.nothing_to_gain = true;
         advice.verdict = "do nothing: the links are hidden under compute already";
@@ -117,11 +188,7 @@ void judge(Advice& advice, const Fabric& fabric, const Options& options) {
         advice.verdict = "little to gain: keep the job as it is; at most " +
                          range(options.max_delay > 0 ? advice.gain_delay : advice.gain_links);
     } else {
-        advice.verdict = options.max_delay > 0 ? "one late update per iteration can give " +
-                                                     range(advice.gain_delay) + "; the best order "
-                                               : "the best order can give ";
-        advice.verdict += range(advice.gain_order) +
-                          ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
+        advice.verdict = offered(advice, options);
     }
 }
 
@@ -216,18 +283,23 @@ Link link_from_transfers(const Profile& profile) {
 }
 
 Benefit benefit_of(const Profile& profile, const Fabric& fabric, const Options& options) {
-    const std::vector<double> costs =
-        transfer_costs(profile, fabric.links.front(), &Spread::median);
-    const double speeds = relative_speed(fabric);
-    return {benefit_bounds(profile), benefit_at(profile, costs, speeds, options),
-            benefit_curve(profile, costs, speeds, options)};
+    const SeenLinks seen = seen_links(profile, fabric);
+    return {benefit_bounds(profile), benefit_at(profile, seen, options),
+            benefit_curve(profile, seen, options)};
 }
 
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options) {
     const Link& reference = fabric.links.front();
-    const double speeds = relative_speed(fabric);
+    const SeenLinks seen = seen_links(profile, fabric);
     const auto bounds = [&](double Spread::*of) {
-        return bounds_for(profile, transfer_costs(profile, reference, of), speeds, options);
+        double seconds = 0;
+        double middle = 0;
+        for (const Bucket& bucket : profile.buckets) {
+            seconds += bucket.transfer.measured() ? bucket.transfer.*of : 0;
+            middle += bucket.transfer.measured() ? bucket.transfer.median : 0;
+        }
+        return bounds_for(profile, seen, transfer_costs(profile, reference, of),
+                          middle > 0 ? seconds / middle : 1, options);
     };
     const Bounds mid = bounds(&Spread::median);
     const Bounds fast = bounds(&Spread::p10);
@@ -262,6 +334,8 @@ Advice advise(const Profile& profile, const Fabric& fabric, const Options& optio
     advice.gain_links = gain(&Bounds::links);
     advice.gain_delay = gain(&Bounds::delay);
     advice.gain_merge = gain(&Bounds::merge);
+    advice.gain_alone = gain(&Bounds::alone);
+    advice.here = benefit_at(profile, seen, options);
     advice.order_cap = advice.compute > 0 ? 1 + profile.forward / advice.compute : 1;
     advice.overhead = std::max(0.0, advice.measured - mid.measured);
     judge(advice, fabric, options);

@@ -22,16 +22,20 @@ struct Advice {
     double compute = 0;   // F + B
     double communication = 0;  // sum of all-reduce times on the reference link
     Estimate coverage;         // CR = communication / (F + B)
-    double bound_order = 0;    // no order and no cut of today's transfers is faster
-    double bound_striped = 0;  // today's order over all links of the fabric, each message over all
-    double bound_links = 0;    // the same with all links of the fabric
+    // No plan of this kind is faster, seconds per iteration. Start-ups count as nothing, since
+    // buckets may travel together.
+    double bound_order = 0;    // layers wait for themselves; the first link alone
+    double bound_striped = 0;  // an unmodified job, whose update waits for all; all links
+    double bound_links = 0;    // layers wait for themselves; all links
     double bound_delay = 0;    // one late update per iteration, all links
     double bound_merge = 0;    // max_merge iterations per update, all links
+    BenefitPoint here;         // what the modes' own plans take: nothing else is promised
     Estimate gain_order;       // measured / bound
     Estimate gain_striped;
     Estimate gain_links;
     Estimate gain_delay;
     Estimate gain_merge;
+    Estimate gain_alone;   // the first link alone, an update in every iteration
     double order_cap = 0;  // 1 + F/(F+B): ordering never adds more to plain overlap
     double overhead = 0;   // seconds no bound explains: launch, contention, stragglers
     bool nothing_to_gain = false;

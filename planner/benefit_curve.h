@@ -10,16 +10,27 @@
 
 namespace deft::planner {
 
-// Seconds per iteration on ideal links: no start-ups, transfers that can be interrupted.
+// Links as the modes use them.
+struct SeenLinks {
+    Fabric first;  // the job as it is
+    Fabric all;    // every message striped over all of them
+    Fabric given;  // what bounds hold for
+};
+
+// Seconds per iteration of plans that are made and simulated, and of what no plan beats. Each plan
+// is the fastest of its own kind and of those above it.
 struct BenefitPoint {
-    double ratio = 0;       // compute over communication: 1 / coverage rate
-    double no_overlap = 0;  // everything after backward
-    double as_is = 0;       // first ready, first sent, the update waits for all
-    double striped = 0;     // the same over all links
-    double layered = 0;     // best order, layers wait for themselves, all links
-    double late = 0;        // one iteration late, all links, where the caps allow it
-    double merged = 0;      // the same with max_merge iterations per update
-    double compute = 0;     // what nobody can shorten here
+    double ratio = 0;            // compute over communication: 1 / coverage rate
+    double no_overlap = 0;       // everything after backward
+    double as_is = 0;            // first ready, first sent, the update waits for all
+    double striped = 0;          // the same over all links
+    double layered = 0;          // mode exact: best order, layers wait for themselves, all links
+    double late = 0;             // mode deft: one iteration late, where the caps allow it
+    double merged = 0;           // mode deft: whole updates of up to max_merge iterations
+    double bound = 0;            // no plan within the caps is faster; start-ups left out
+    double compute = 0;          // what nobody can shorten here
+    double late_progress = 1;    // what an iteration of that plan is worth (progress.h)
+    double merged_progress = 1;  // likewise
 };
 
 // No schedule gains more, whatever the job (docs/planner.md).
@@ -31,15 +42,12 @@ struct BenefitBounds {
 
 BenefitBounds benefit_bounds(const Profile& profile);
 
-// This job with these seconds of transfers (by bucket) on the first link, `speeds` of it together.
-// Of the options the caps count: without delay a share of the model is sent for each update.
-BenefitPoint benefit_at(const Profile& profile, const std::vector<double>& costs, double speeds,
-                        const Options& options);
+// Of the options the caps and prices count.
+BenefitPoint benefit_at(const Profile& profile, const SeenLinks& links, const Options& options);
 
 // The same with the transfers scaled so that the ratio runs from 1/16 to 16 in `count` steps of
 // equal factors. Empty where there is no compute, or nothing to send.
-std::vector<BenefitPoint> benefit_curve(const Profile& profile, const std::vector<double>& costs,
-                                        double speeds, const Options& options,
-                                        std::size_t count = 33);
+std::vector<BenefitPoint> benefit_curve(const Profile& profile, const SeenLinks& links,
+                                        const Options& options, std::size_t count = 33);
 
 }  // namespace deft::planner

@@ -32,6 +32,9 @@ nlohmann::json to_json(const planner::BenefitPoint& point) {
             {"layered_ms", point.layered * 1e3},
             {"late_ms", point.late * 1e3},
             {"merged_ms", point.merged * 1e3},
+            {"bound_ms", point.bound * 1e3},
+            {"late_progress", point.late_progress},
+            {"merged_progress", point.merged_progress},
             {"compute_ms", point.compute * 1e3}};
 }
 
@@ -98,7 +101,9 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
     }
     const planner::Options with = options.options();
     one.advice = advise(one.profile, one.fabric, with);
-    one.benefit = benefit_of(one.profile, one.fabric, with);
+    if (options.curve || options.json) {
+        one.benefit = benefit_of(one.profile, one.fabric, with);
+    }
     one.best = make_plan("best", one.profile, one.fabric, with).predicted;
     reconcile(one, with.noise);
     return one;
@@ -191,9 +196,9 @@ std::string body(const Advised& one, const planner::Options& with) {
         advice.compute * 1e3, advice.communication * 1e3, advice.coverage.middle,
         advice.coverage.low, advice.coverage.high);
     text +=
-        "  no plan can be faster than                        bound    gain  (10th-90th "
+        "  no plan can be faster than                        bound at most  (10th-90th "
         "percentile)\n";
-    text += row("today's order over all links given", advice.gain_striped, advice.bound_striped);
+    text += row("an unmodified job over all links given", advice.gain_striped, advice.bound_striped);
     text += row("best order, same links, layers wait*", advice.gain_order, advice.bound_order);
     text += row("best order, all links given, layers wait*", advice.gain_links, advice.bound_links);
     text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);
@@ -202,14 +207,26 @@ std::string body(const Advised& one, const planner::Options& with) {
     text += "  * where each layer waits for its own gradient only (DEFT_LAYERWISE=auto)\n";
     text +=
         fmt::format("  ordering never adds more than {:.2f}x to plain overlap\n", advice.order_cap);
+    const auto gains = [&](double seconds, double progress) {
+        const double gain = seconds > 0 ? advice.here.as_is / seconds : 1;
+        return fmt::format("{:.2f}x", gain) +
+               (progress < 1 - 1e-9 ? fmt::format(" ({:.2f}x to the same loss)", gain * progress)
+                                    : "");
+    };
+    text += fmt::format(
+        "  plans of the modes, each or one before it: all links {}, layers wait {}, one iteration "
+        "late {}, {} iterations per update {}\n",
+        gains(advice.here.striped, 1), gains(advice.here.layered, 1),
+        gains(advice.here.late, advice.here.late_progress), with.max_merge,
+        gains(advice.here.merged, advice.here.merged_progress));
     text += fmt::format(
         "  best plan within delay {}, merge {}: {:.3f} ms, {:.3g} updates an iteration, {:.0f} % "
         "late ({})\n",
         with.max_delay, with.max_merge, one.best.iteration * 1e3, one.best.updates,
         100 * one.best.late, verdict_text(one.best));
     text +=
-        "  bounds and gains are of the iteration's time; late and merged gradients need more "
-        "iterations\n";
+        "  bounds leave start-ups out and are of the iteration's time; late and merged gradients "
+        "need more iterations\n";
     text += beyond_text(one.fabric, messages_of(one.profile, one.fabric), "  ");
     for (const std::string& note : advice.notes) {
         text += "  note: " + note + "\n";
