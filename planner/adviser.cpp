@@ -135,10 +135,9 @@ std::string figure(double gain, double noise) {
 
 // What helps where communication rules: what is given and allowed, with what plans for it gain.
 std::string beyond_compute(const Advice& advice, const Fabric& fabric, const Options& options) {
-    std::string says =
-        advice.compute > 0
-            ? text("communication is %.1f times the compute: ", advice.coverage.middle)
-            : "there is no compute to hide communication under: ";
+    std::string says = advice.compute > 0 ? text("communication is %.1f times the compute: ",
+                                                 advice.coverage.middle)
+                                          : "there is no compute to hide communication under: ";
     if (advice.gain_alone.high > 1 + options.noise) {
         says += options.max_delay > 0 ? "order, delay and larger messages give at most "
                                       : "order and larger messages give at most ";
@@ -164,9 +163,9 @@ std::string offered(const Advice& advice, const Options& options) {
                     late * here.late_progress);
     }
     if (order > 1 + options.noise) {
-        says += text(says.empty() ? "the best order can give %.2fx" : "; the best order %.2fx",
-                     order) +
-                ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
+        says +=
+            text(says.empty() ? "the best order can give %.2fx" : "; the best order %.2fx", order) +
+            ", where layers wait for their own gradients only (DEFT_LAYERWISE=auto)";
     }
     return says.empty()
                ? "keep the job as it is: no plan of a mode gains; no plan at all gives more than " +

@@ -50,8 +50,8 @@ ModeTime merged_time(const Profile& profile, const Fabric& fabric, const Options
     const Options options = executor(with);
     ModeTime least = time_of(plan_none(profile, fabric, options), profile, fabric, options);
     for (std::uint32_t merge = 2; merge <= std::min(options.max_merge, kMostMerged); ++merge) {
-        const ModeTime one = time_of(plan_generations(profile, fabric, options, merge, 0), profile,
-                                     fabric, options);
+        const ModeTime one =
+            time_of(plan_generations(profile, fabric, options, merge, 0), profile, fabric, options);
         least = one.seconds < least.seconds ? one : least;
     }
     return least;

@@ -198,7 +198,8 @@ std::string body(const Advised& one, const planner::Options& with) {
     text +=
         "  no plan can be faster than                        bound at most  (10th-90th "
         "percentile)\n";
-    text += row("an unmodified job over all links given", advice.gain_striped, advice.bound_striped);
+    text +=
+        row("an unmodified job over all links given", advice.gain_striped, advice.bound_striped);
     text += row("best order, same links, layers wait*", advice.gain_order, advice.bound_order);
     text += row("best order, all links given, layers wait*", advice.gain_links, advice.bound_links);
     text += row("updates one iteration late", advice.gain_delay, advice.bound_delay);

@@ -134,7 +134,8 @@ std::pair<std::string, double> drawn(const BenefitPicture& picture) {
 std::string benefit_table(const BenefitPicture& picture) {
     const BenefitPoint& here = picture.here;
     std::string text = fmt::format(
-        "  you are here: compute is {:.2f} times the communication (of plans as predicted, each the "
+        "  you are here: compute is {:.2f} times the communication (of plans as predicted, each "
+        "the "
         "fastest of its kind and of those above)\n",
         here.ratio);
     const double whole = here.as_is;

@@ -17,7 +17,8 @@
 namespace deft::tools {
 namespace {
 
-// A named policy returns its plan, whatever it is worth: what the job as it is does to the same loss.
+// A named policy returns its plan, whatever it is worth: what the job as it is does to the same
+// loss.
 std::string better_as_it_is(const planner::Prediction& p) {
     const bool loses = p.progress > 0 && p.baseline < p.iteration / p.progress * (1 - 1e-9);
     return loses ? fmt::format(

@@ -103,8 +103,7 @@ TEST(Advice, NoPlanBeatsABound) {
             EXPECT_GT(soonest(profile, first, caps(1, 1, Barrier::Layer)) * 1.02,
                       advice.here.as_is);
         } else if (advice.coverage.middle > 1.3) {
-            EXPECT_NE(advice.verdict.find("beyond that only"), std::string::npos)
-                << advice.verdict;
+            EXPECT_NE(advice.verdict.find("beyond that only"), std::string::npos) << advice.verdict;
         }
     }
 }
