@@ -214,11 +214,8 @@ void note_other_links(Advice& advice, const Profile& profile, const Link& refere
 constexpr double kMostCoverage = 100;
 
 void add_notes(Advice& advice, const Profile& profile, const Fabric& fabric) {
-    if (advice.coverage.middle > kMostCoverage) {
-        advice.notes.push_back(
-            text("the transfers take %.0f times the compute: is the batch meant, or the time of an "
-                 "iteration (model:NAME,batch=N or seconds=S)?",
-                 advice.coverage.middle));
+    if (std::string question = coverage_question(advice.coverage.middle); !question.empty()) {
+        advice.notes.push_back(std::move(question));
     }
     if (profile.iteration.measured() && advice.overhead > 0.05 * advice.measured) {
         advice.notes.push_back(
@@ -242,6 +239,15 @@ void add_notes(Advice& advice, const Profile& profile, const Fabric& fabric) {
 }
 
 }  // namespace
+
+std::string coverage_question(double coverage) {
+    return coverage > kMostCoverage
+               ? text(coverage < 1e6 ? "the transfers take %.0f" : "the transfers take %.3g",
+                      coverage) +
+                     " times the compute: is the batch meant, or the time of an iteration "
+                     "(model:NAME,batch=N or seconds=S)?"
+               : "";
+}
 
 Link link_from_transfers(const Profile& profile) {
     Link link;

@@ -55,6 +55,10 @@ Benefit benefit_of(const Profile& profile, const Fabric& fabric, const Options& 
 // percentile, where measured (Bucket::transfer); else the link's curve for all three.
 Advice advise(const Profile& profile, const Fabric& fabric, const Options& options);
 
+// What to ask of a job whose transfers take so many times its compute that hardly anybody runs it;
+// empty for others.
+std::string coverage_question(double coverage);
+
 // The reference link as the measured transfers show it: one point per bucket size. Noise is taken
 // out that no link can mean: a larger bucket that takes less time, or more time per byte, so that
 // cutting would pay by itself. Empty name if nothing was measured.

@@ -45,6 +45,7 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
         "{:.0f} % of the bytes late; an iteration is worth {:.3f} synchronous ones\n",
         p.updates, p.max_delay, p.max_age, p.max_merge, 100 * p.late, p.progress);
     text += beyond_text(fabric, messages_of({&plan}, fabric));
+    text += coverage_text(profile, fabric);
     text += fmt::format("verdict: {}{}\n\n", verdict_text(p), better_as_it_is(p));
     text += fmt::format("{:>5} {:>4} {:<8} {:>6} {:>12} {:>12} {:<14} {:<14} {:>10} {:>10}\n",
                         "order", "iter", "stage", "bucket", "from byte", "bytes", "operation",
@@ -56,6 +57,23 @@ std::string describe(const planner::Plan& plan, const planner::Profile& profile,
             printable(fabric.links[t.link].name), t.start * 1e3, t.finish * 1e3);
     }
     return text;
+}
+
+// The plan's own format, and which of its links are used where nobody measured them.
+std::string with_validity(const planner::Plan& plan, const planner::Fabric& fabric) {
+    nlohmann::json links = nlohmann::json::object();
+    const std::vector<MessageSizes> messages = messages_of({&plan}, fabric);
+    for (std::size_t i = 0; i < fabric.links.size(); ++i) {
+        const std::string beyond = beyond_of(fabric.links[i], messages[i]);
+        if (!beyond.empty()) {
+            links[fabric.links[i].name] = beyond;
+        }
+    }
+    std::string text = planner::plan_to_json(plan);
+    text.pop_back();
+    return text +
+           ",\"beyond\":" + links.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+           "}\n";
 }
 
 // A saved plan, against the profile and the links it is to run on and within the caps.
@@ -104,17 +122,12 @@ int plan_command(const PlannerOptions& options) {
         write_file(options.save_profile, profile_to_json(profile).dump(1) + "\n");
     }
     if (!options.out.empty()) {
-        write_file(options.out, plan_to_json(plan) + "\n");
+        write_file(options.out, with_validity(plan, fabric));
     }
     const Timeline timeline = timeline_of(plan, profile, fabric, {});
     write_pictures(options, {timeline});
     if (options.json) {
-        // The plan's own format has no room for it.
-        const std::string beyond = beyond_text(fabric, messages_of({&plan}, fabric));
-        if (!beyond.empty()) {
-            complain(beyond.substr(0, beyond.size() - 1));
-        }
-        return print(plan_to_json(plan) + "\n");
+        return print(with_validity(plan, fabric));
     }
     return print(describe(plan, profile, fabric) + "\n" + text_timeline(timeline));
 }

@@ -103,15 +103,6 @@ Simulated simulate_policies(const PlannerOptions& options) {
     return all;
 }
 
-// The fabric's cost of all buckets on the first link, in iterations' compute.
-double coverage_rate(const Simulated& all) {
-    double reference = 0;
-    for (const planner::Bucket& bucket : all.profile.buckets) {
-        reference += all.fabric.links[0].seconds(static_cast<double>(bucket.bytes));
-    }
-    return all.profile.compute() > 0 ? reference / all.profile.compute() : 0;
-}
-
 // Of all policies that were simulated.
 std::vector<MessageSizes> all_messages(const Simulated& all) {
     std::vector<const planner::Plan*> plans;
@@ -126,7 +117,7 @@ nlohmann::json to_json(const Simulated& all) {
                            {"version", 1},
                            {"profile", profile_to_json(all.profile)},
                            {"ranks", all.ranks},
-                           {"coverage_rate", coverage_rate(all)}};
+                           {"coverage_rate", coverage_rate(all.profile, all.fabric)}};
     if (all.nodes > 0) {
         json["nodes"] = all.nodes;
     }
@@ -182,7 +173,7 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
         "{}: {} buckets, {:.1f} MiB, {} ranks, compute {:.3f} ms, coverage rate {:.2f}\n",
         printable(all.profile.name), all.profile.size(),
         static_cast<double>(all.profile.bytes()) / 0x1p20, all.ranks, all.profile.compute() * 1e3,
-        coverage_rate(all));
+        coverage_rate(all.profile, all.fabric));
     for (const planner::Link& link : all.fabric.links) {
         const bool shown = link.kind.empty() || link.kind == link.name;
         text += fmt::format("link {}{}: {:.2f} GB/s all-reduce{}{}\n", printable(link.name),
@@ -190,6 +181,7 @@ std::string to_text(const Simulated& all, const PlannerOptions& options) {
                             link.source.empty() ? "" : "; ", printable(link.source));
     }
     text += beyond_text(all.fabric, all_messages(all));
+    text += coverage_text(all.profile, all.fabric);
     text += fmt::format(
         "\n{:<18} {:>12} {:>8} {:>11} {:>10} {:>8} {:>6} {:>6} {:>4} {:>6} {:>9} {:>8}  {}\n",
         "policy", "iteration ms", "speed-up", "exposed ms", "updates/it", "progress", "late",

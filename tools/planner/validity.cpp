@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "planner/adviser.h"
 #include "tools/text_output.h"
 
 namespace deft::tools {
@@ -85,6 +86,19 @@ std::string beyond_text(const planner::Fabric& fabric, const std::vector<Message
         }
     }
     return text;
+}
+
+double coverage_rate(const planner::Profile& profile, const planner::Fabric& fabric) {
+    double reference = 0;
+    for (const planner::Bucket& bucket : profile.buckets) {
+        reference += fabric.links[0].seconds(static_cast<double>(bucket.bytes));
+    }
+    return profile.compute() > 0 ? reference / profile.compute() : 0;
+}
+
+std::string coverage_text(const planner::Profile& profile, const planner::Fabric& fabric) {
+    const std::string question = planner::coverage_question(coverage_rate(profile, fabric));
+    return question.empty() ? "" : "note: " + question + "\n";
 }
 
 }  // namespace deft::tools

@@ -32,4 +32,10 @@ std::string beyond_of(const planner::Link& link, const MessageSizes& sizes);
 std::string beyond_text(const planner::Fabric& fabric, const std::vector<MessageSizes>& messages,
                         const char* indent = "");
 
+// The fabric's cost of all buckets on the first link, in iterations' compute; 0 without compute.
+double coverage_rate(const planner::Profile& profile, const planner::Fabric& fabric);
+
+// A line that asks whether a job is meant that only transfers; empty for others.
+std::string coverage_text(const planner::Profile& profile, const planner::Fabric& fabric);
+
 }  // namespace deft::tools

@@ -168,8 +168,13 @@ class PlannerCommands(unittest.TestCase):
         curve = json.loads(self.deft(*job, "--json"))[0]["curve"]
         self.assertEqual(len(curve["points"]), 33)
         self.assertIn("add --curve", self.deft(*job[:-1], "--svg", "x.svg", code=2))
-        self.assertIn("is the batch meant", self.deft("advise", "model:vgg19,batch=1", "--links",
-                                                      "10GbE", "--ranks", "16"))
+        links = ("--links", "10GbE", "--ranks", "16")
+        self.assertIn("is the batch meant", self.deft("advise", "model:vgg19,batch=1", *links))
+        for command in ("plan", "sim"):
+            self.assertIn("note: the transfers take ",
+                          self.deft(command, "--profile", "model:vgg19,batch=1", *links))
+            self.assertNotIn("the transfers take",
+                             self.deft(command, "--profile", "model:vgg19", *links))
 
     def test_links_say_where_nobody_measured(self):
         job = ("--profile", "model:resnet50", "--links", "10GbE", "--ranks")
@@ -179,6 +184,11 @@ class PlannerCommands(unittest.TestCase):
         self.assertIn("beyond its measurements", self.deft("plan", *job, "4096"))
         self.deft("plan", *job, "4096", "--out", "beyond.json")
         self.assertIn("beyond its", self.deft("plan", *job, "4096", "--check", "beyond.json"))
+        with open(os.path.join(self.folder.name, "beyond.json"), encoding="utf-8") as file:
+            saved = json.load(file)
+        self.assertEqual(saved["beyond"], {"10GbE": "measured with 8 to 32 ranks, used for 4096"})
+        self.assertEqual(json.loads(self.deft("plan", *job, "4096", "--json")), saved)
+        self.assertEqual(json.loads(self.deft("plan", *job, "32", "--json"))["beyond"], {})
         advice = ("advise", "model:resnet50", *job[2:], "4096")
         self.assertIn("beyond its measurements", self.deft(*advice))
         self.assertEqual(json.loads(self.deft(*advice, "--json"))[0]["beyond"],
