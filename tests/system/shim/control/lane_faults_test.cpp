@@ -138,10 +138,13 @@ void PrintTo(const Dying& dying, std::ostream* out) {
 void expect_lost(const Job& job, const Dying& dying) {
     const int late = dying.plan == std::string("delay0") ? 0 : 1;
     std::size_t told = 0;
+    std::size_t asked = 0;
     for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
         const Outcome& outcome = job.ranks[rank];
         EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
-        EXPECT_EQ(count(outcome.out, "dies\n"), 1U) << outcome.out << outcome.err;
+        // Under load a rank may be an iteration behind, and hear of its peer's end before its own.
+        EXPECT_LE(count(outcome.out, "dies\n"), 1U) << outcome.out << outcome.err;
+        asked += count(outcome.out, "dies\n");
         EXPECT_TRUE(outcome.out.ends_with("lost\n")) << outcome.out << outcome.err;
         EXPECT_EQ(count(outcome.out, "lost"), 1U) << outcome.out;
         EXPECT_EQ(count(outcome.err, "is stuck"), 0U) << outcome.err;
@@ -151,6 +154,7 @@ void expect_lost(const Job& job, const Dying& dying) {
         EXPECT_EQ(seen.rbegin()->first, late) << "no sum is wrong, nor made twice";
     }
     EXPECT_GE(told, 1U) << job.ranks.back().err;
+    EXPECT_GE(asked, 1U) << job.ranks.back().out;
 }
 
 class Dies : public ::testing::TestWithParam<Dying> {};
