@@ -14,6 +14,8 @@ namespace {
 constexpr double kHair = 1 + 1e-12;     // rounding must not decide whether the optimum is feasible
 constexpr double kNear = 1e-4;          // how closely the shortest length is searched for
 constexpr std::size_t kExchanges = 64;  // buckets up to which exchanges are tried
+constexpr std::size_t kWalk = 200000;   // steps of simulation spent below what bisection found
+constexpr double kBenchmark = 1e8;      // bytes at which links are commonly told apart
 
 }  // namespace
 
@@ -26,12 +28,27 @@ Assignment::Assignment(const Profile& profile, const Fabric& fabric, Barrier bar
     for (const Link& link : fabric.links) {
         costs_.push_back(bucket_costs(profile, link));
     }
-    links_ = by_speed(fabric, static_cast<double>(profile.bytes()) / std::max(1U, n_));
     by_size_.resize(n_);
     std::iota(by_size_.begin(), by_size_.end(), 0U);
     std::stable_sort(by_size_.begin(), by_size_.end(), [&](std::uint32_t a, std::uint32_t b) {
         return profile.buckets[a].bytes > profile.buckets[b].bytes;
     });
+    order_links(profile, fabric);
+}
+
+// Where the costs of two links cross, which of them is filled first decides: one is the faster for
+// small buckets, the other for large ones.
+void Assignment::order_links(const Profile& profile, const Fabric& fabric) {
+    links_ = by_speed(fabric, static_cast<double>(profile.bytes()) / std::max(1U, n_));
+    link_orders_ = {links_};
+    const double smallest = static_cast<double>(profile.buckets[by_size_.back()].bytes);
+    const double largest = static_cast<double>(profile.buckets[by_size_.front()].bytes);
+    for (const double bytes : {smallest, largest, kBenchmark}) {
+        Links links = by_speed(fabric, bytes);
+        if (std::find(link_orders_.begin(), link_orders_.end(), links) == link_orders_.end()) {
+            link_orders_.push_back(std::move(links));
+        }
+    }
 }
 
 // One deadline for all: first ready, first sent is as good as any order. Else, of those that exist,
@@ -72,21 +89,28 @@ double Assignment::link_length(std::uint32_t link, const Set& set,
     return length;
 }
 
-bool Assignment::in_time(std::uint32_t link, const Set& set, double length) const {
+// The length of a link's part, infinite if it is longer than `length`.
+double Assignment::length_in_time(std::uint32_t link, const Set& set, double length) const {
     if (barrier_ == Barrier::Layer) {
         // Most sets fail even if transfers could be interrupted: that is quickly seen.
         double rest = 0;
         for (std::size_t k = set.size(); k-- > 0;) {
             rest += costs_[link][set[k]];
             if (profile_.buckets[set[k]].ready + rest + slack_[set[k]] > length * kHair) {
-                return false;
+                return INFINITY;
             }
         }
     }
-    return link_length(link, set, nullptr) <= length * kHair;
+    const double took = link_length(link, set, nullptr);
+    return took <= length * kHair ? took : INFINITY;
 }
 
-Assignment::LinkOf Assignment::fill(double length, Order order) const {
+bool Assignment::in_time(std::uint32_t link, const Set& set, double length) const {
+    return std::isfinite(length_in_time(link, set, length));
+}
+
+Assignment::LinkOf Assignment::fill(double length, Order order, const Links& links,
+                                    double& longest) const {
     std::vector<std::uint32_t> left = by_size_;
     if (order == Order::DeadlineFirst) {
         std::stable_sort(left.begin(), left.end(),
@@ -95,13 +119,16 @@ Assignment::LinkOf Assignment::fill(double length, Order order) const {
     LinkOf link_of(n_, kNone);
     std::vector<std::uint32_t> late;
     Set set;
-    for (const std::uint32_t j : links_) {
+    longest = 0;
+    for (const std::uint32_t j : links) {
         late.clear();
         set.clear();
         for (const std::uint32_t i : left) {
             const auto at = set.insert(std::lower_bound(set.begin(), set.end(), i), i);
-            if (in_time(j, set, length)) {
+            const double took = length_in_time(j, set, length);
+            if (std::isfinite(took)) {
                 link_of[i] = j;
+                longest = std::max(longest, took);
             } else {
                 set.erase(at);
                 late.push_back(i);
@@ -142,33 +169,60 @@ std::vector<double> Assignment::starts(const LinkOf& link_of) const {
 }
 
 Assignment::LinkOf Assignment::shortest(double least) const {
-    LinkOf best;
-    double high = INFINITY;
-    for (const Order order : {Order::DeadlineFirst, Order::LargestFirst}) {
-        // One deadline for all: the two orders are one.
-        if (order == Order::LargestFirst && barrier_ == Barrier::Update) {
-            break;
-        }
-        double low = least;
-        double mine = INFINITY;
-        double reach = least;
-        for (int i = 0; i < 100 && mine - low > kNear * low; ++i) {
-            const LinkOf found = fill(reach, order);
-            if (found.empty()) {
-                low = reach;
-            } else {
-                mine = std::min(reach, length(found));
-                if (mine < high) {
-                    high = mine;
-                    best = found;
-                }
+    Found best;
+    for (const Links& links : link_orders_) {
+        for (const Order order : {Order::DeadlineFirst, Order::LargestFirst}) {
+            // One deadline for all: the two orders are one.
+            if (order == Order::DeadlineFirst || barrier_ != Barrier::Update) {
+                bisect(least, order, links, best);
+                walk_down(least, order, links, best);
             }
-            reach = std::isfinite(mine) ? 0.5 * (low + mine) : reach * 1.25 + 1e-9;
         }
     }
-    while (!best.empty() && length(best) > least * (1 + kNear) && improve(best)) {
+    LinkOf& link_of = best.link_of;
+    while (!link_of.empty() && length(link_of) > least * (1 + kNear) && improve(link_of)) {
     }
-    return best;
+    return std::move(link_of);
+}
+
+// At the lengths at which first-fit decreasing is commonly tried: what fits into a length need not
+// fit into a longer one, so other lengths would find other assignments, and sometimes worse ones.
+void Assignment::bisect(double least, Order order, const Links& links, Found& best) const {
+    double low = profile_.compute();
+    double mine = INFINITY;
+    double reach = low;
+    double longest = 0;
+    for (int i = 0; i < 100 && mine - low > kNear * low; ++i) {
+        const LinkOf found = reach < least / kHair ? LinkOf() : fill(reach, order, links, longest);
+        if (found.empty()) {
+            low = reach;
+        } else {
+            mine = reach;
+            const double took = length(found);
+            if (took < best.length) {
+                best = {found, took};
+            }
+        }
+        reach = std::isfinite(mine) ? 0.5 * (low + mine) : reach * 1.5 + 1e-9;
+    }
+}
+
+// Bisection misses lengths that fit below one that does not. Filling goes another way only where a
+// set that was in time is so no longer: from one such length down to the next, none is missed. Jobs
+// of hundreds of buckets have too many of them, and little to gain.
+void Assignment::walk_down(double least, Order order, const Links& links, Found& best) const {
+    constexpr double kBelow = 1 - 1e-9;
+    const std::size_t steps = std::size_t{n_} * n_ * links.size();  // of one filling, at most
+    double reach = best.length * kBelow;
+    for (std::size_t i = 0; i < kWalk / steps && reach >= least; ++i) {
+        double longest = 0;
+        const LinkOf found = fill(reach, order, links, longest);
+        if (!found.empty()) {
+            best = {found, length(found)};
+            longest = best.length;
+        }
+        reach = std::min(reach, longest) * kBelow;
+    }
 }
 
 // One bucket of the link that ends last moves to another link, or changes places with one there.

@@ -2,6 +2,7 @@
 // Whole buckets onto links so that every one is there when it is needed.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -27,8 +28,6 @@ public:
 
     Assignment(const Profile& profile, const Fabric& fabric, Barrier barrier);
 
-    // Links are filled one after the other, the fastest first. Empty: some bucket is late.
-    LinkOf fill(double length, Order order) const;
     // The shortest iteration that either order reaches, improved by moves and exchanges. `least`:
     // no iteration is shorter.
     LinkOf shortest(double least) const;
@@ -43,8 +42,22 @@ public:
 
 private:
     using Set = std::vector<std::uint32_t>;  // buckets of one link, ascending
+    using Links = std::vector<std::uint32_t>;
+    // The best assignment so far, and its length.
+    struct Found {
+        LinkOf link_of;
+        double length = INFINITY;
+    };
+
+    // Links are filled one after the other, in the order given. Empty: some bucket is late.
+    // `longest`: of all sets of a link that were in time, the longest.
+    LinkOf fill(double length, Order order, const Links& links, double& longest) const;
+    void bisect(double least, Order order, const Links& links, Found& best) const;
+    void walk_down(double least, Order order, const Links& links, Found& best) const;
+    void order_links(const Profile& profile, const Fabric& fabric);
 
     double link_length(std::uint32_t link, const Set& set, std::vector<double>* starts) const;
+    double length_in_time(std::uint32_t link, const Set& set, double length) const;
     bool in_time(std::uint32_t link, const Set& set, double length) const;
     bool search_from(std::size_t depth, double length, std::uint64_t& effort,
                      std::vector<Set>& sets, LinkOf& link_of) const;
@@ -56,7 +69,8 @@ private:
     const Barrier barrier_;
     std::vector<double> slack_;               // by bucket: compute left when it is needed
     std::vector<std::vector<double>> costs_;  // by link and bucket
-    std::vector<std::uint32_t> links_;        // fastest first
+    Links links_;                             // fastest first, for the mean bucket
+    std::vector<Links> link_orders_;          // the fastest first for other sizes too
     std::vector<std::uint32_t> by_size_;      // buckets, largest first
 };
 

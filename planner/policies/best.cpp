@@ -37,11 +37,7 @@ std::vector<std::vector<std::uint32_t>> fewer_links(const Profile& profile, cons
     const double mean = static_cast<double>(profile.bytes()) / static_cast<double>(profile.size());
     const auto order = by_speed(fabric, mean);
     std::vector<std::vector<std::uint32_t>> sets;
-    const bool apart = fabric.groups.empty() &&
-                       std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
-                           return link.compute_slowdown == 0 && link.overlap_penalty == 0;
-                       });
-    if (!apart && order.size() <= 4) {
+    if (!apart(fabric) && order.size() <= 4) {
         for (std::uint32_t mask = 1; mask + 1 < 1U << order.size(); ++mask) {
             auto& set = sets.emplace_back();
             for (std::size_t k = 0; k < order.size(); ++k) {
@@ -122,11 +118,7 @@ private:
 
     void fewer() {
         for (const auto& links : fewer_links(profile_, fabric_)) {
-            Fabric few = fabric_;
-            few.links.clear();
-            for (const std::uint32_t j : links) {
-                few.links.push_back(fabric_.links[j]);
-            }
+            const Fabric few = only(links, fabric_);
             if (choice_.hopeless(lower_bound(profile_, few, options_.barrier, 0, 1), 0)) {
                 continue;
             }

@@ -27,6 +27,22 @@ std::vector<std::uint32_t> by_speed(const Fabric& fabric, double bytes) {
     return order;
 }
 
+bool apart(const Fabric& fabric) {
+    return fabric.groups.empty() &&
+           std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
+               return link.compute_slowdown == 0 && link.overlap_penalty == 0;
+           });
+}
+
+Fabric only(const std::vector<std::uint32_t>& links, const Fabric& fabric) {
+    Fabric few = fabric;
+    few.links.clear();
+    for (const std::uint32_t j : links) {
+        few.links.push_back(fabric.links[j]);
+    }
+    return few;
+}
+
 PlanBuilder::PlanBuilder(const char* policy, Barrier barrier, std::uint32_t period) {
     plan_.policy = policy;
     plan_.barrier = barrier;

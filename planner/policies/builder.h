@@ -14,6 +14,12 @@ std::vector<double> bucket_costs(const Profile& profile, const Link& link);
 // Links from fastest to slowest for messages of this size.
 std::vector<std::uint32_t> by_speed(const Fabric& fabric, double bytes);
 
+// Whether no link shares a pipe with another, slows the compute down or is slowed down by it.
+bool apart(const Fabric& fabric);
+
+// The fabric with these of its links only, in this order.
+Fabric only(const std::vector<std::uint32_t>& links, const Fabric& fabric);
+
 // Collects transfers in launch order, each its own message unless fused.
 class PlanBuilder {
 public:
