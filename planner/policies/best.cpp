@@ -357,12 +357,16 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     }
     // DeFT's knapsacks fall differently under other caps: wider ones must not lose what narrower
     // ones gain.
+    constexpr std::uint32_t kCaps = 8;  // of those further down, so many
     const std::uint32_t both = std::min(options.max_delay, options.max_merge);
-    const std::pair<std::uint32_t, std::uint32_t> caps[] = {
-        {options.max_delay, options.max_merge}, {both, both}, {1, options.max_merge}, {1, 1}};
-    for (std::size_t i = 0; i < std::size(caps) && open() && options.max_delay > 0; ++i) {
-        if (std::find(caps, caps + i, caps[i]) == caps + i) {
-            std::tie(drafts.max_delay, drafts.max_merge) = caps[i];
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> caps = {
+        {options.max_delay, options.max_merge}, {both, both}, {1, options.max_merge}};
+    for (std::uint32_t k = std::min(both, kCaps + 1); k-- > 1;) {
+        caps.emplace_back(k, k);
+    }
+    for (auto at = caps.begin(); at != caps.end() && open() && options.max_delay > 0; ++at) {
+        if (std::find(caps.begin(), at, *at) == at) {
+            std::tie(drafts.max_delay, drafts.max_merge) = *at;
             offer_deft(profile, fabric, drafts, choice);
         }
     }

@@ -102,5 +102,23 @@ TEST(Progress, AVerdictCountsWhatAnIterationIsWorth) {
     EXPECT_EQ(make_plan("covap", profile, fabric, options).predicted.verdict, Verdict::Use);
 }
 
+// DeFT's knapsacks gain most here if they may delay and merge two iterations, and not three.
+TEST(WiderCaps, KeepWhatNarrowerOnesGain) {
+    for (const bool overheads : {false, true}) {
+        std::mt19937_64 random(366665584);
+        const Profile profile = testing::random_profile(random, 8);
+        const Fabric fabric = testing::random_fabric(random, 2, overheads);
+        const auto best = [&](std::uint32_t cap) {
+            Options options;
+            options.max_delay = options.max_merge = cap;
+            options.noise = 0;
+            options.noise_scale = 1;
+            options.age_price = 0;
+            return seconds_that_count(make_plan("best", profile, fabric, options), options);
+        };
+        EXPECT_LE(best(3), best(2) * (1 + 1e-4)) << "overheads " << overheads;
+    }
+}
+
 }  // namespace
 }  // namespace deft::planner
