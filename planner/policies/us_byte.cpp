@@ -3,10 +3,13 @@
 // unequal size in two phases, communication under backward and communication under forward.
 // Deviations: the paper's formulas are not public; this is a reconstruction from its abstract.
 // Phase 1 sends, whenever the link is free, the most urgent bytes at hand in one block that ends
-// when the next gradient arrives or backward ends, so that few start-ups are paid and the link is
-// neither idle nor blocked. Phase 2 sends the rest input side first in blocks of neighbours; which
-// neighbours share a block is found by dynamic programming, exact for a link that serves one
-// message at a time. Forward of a layer waits for its own gradient only.
+// when the next gradient arrives or backward ends, so that few start-ups are paid. A block worth
+// less than its start-ups blocks the link beyond that moment, or leaves it idle until then where
+// that is shorter than what fusing saves. Phase 2 sends the rest input side first in blocks of
+// neighbours; which neighbours share a block is found by dynamic programming, exact for a link that
+// serves one message at a time. Forward of a layer waits for its own gradient only. Phase 1 looks
+// no further than the next gradient: where first ready, first sent is faster than its blocks, that
+// is taken.
 #include <algorithm>
 #include <cmath>
 
@@ -34,6 +37,12 @@ public:
 
 private:
     std::uint64_t left(std::size_t i) const { return profile_.buckets[i].bytes - sent_[i]; }
+
+    // Seconds of the link that two blocks take longer than both in one.
+    double saved(std::uint64_t a, std::uint64_t b) const {
+        return link_.seconds(static_cast<double>(a)) + link_.seconds(static_cast<double>(b)) -
+               link_.seconds(static_cast<double>(a + b));
+    }
 
     // Sends up to `most` bytes, the most urgent of the first `arrived` buckets, as one block.
     void send(std::size_t arrived, std::uint64_t most) {
@@ -75,11 +84,12 @@ private:
             const double fits = link_.bytes_within(next - now_);
             auto size = static_cast<std::uint64_t>(std::min(static_cast<double>(at_hand), fits));
             // A block that costs more start-up than transfer is not worth sending on its own: it
-            // takes at least this much along, and the next gradient waits a little.
+            // takes at least this much along, and the next gradient waits a little. Nor does the
+            // link wait for the next gradient longer than fusing saves.
             const auto worth = static_cast<std::uint64_t>(
                 std::max(static_cast<double>(options_.least_piece),
                          4 * link_.latency() * std::min(link_.best_rate(), 1e15)));
-            if (at_hand < worth && arrived < n) {
+            if (at_hand < worth && arrived < n && next - now_ <= saved(at_hand, left(arrived))) {
                 now_ = next;  // wait and fuse
                 continue;
             }
@@ -150,7 +160,16 @@ private:
 }  // namespace
 
 Plan plan_us_byte(const Profile& profile, const Fabric& fabric, const Options& options) {
-    return Blocks(profile, fabric, options).run();
+    Options layer = options;
+    layer.barrier = Barrier::Layer;
+    layer.predict = true;  // it compares times
+    Plan blocks = Blocks(profile, fabric, layer).run();
+    Plan plain = plan_wfbp(profile, fabric, layer);
+    if (plain.predicted.iteration >= blocks.predicted.iteration) {
+        return blocks;
+    }
+    plain.policy = "us-byte";
+    return plain;
 }
 
 }  // namespace deft::planner

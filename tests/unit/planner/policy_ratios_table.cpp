@@ -23,15 +23,21 @@ int main() {
                     one.reference.c_str(), one.cases, one.mean, one.most, one.equal);
     }
     std::printf(
-        "\nThe second phase of `us-byte` is optimal, and `edf` is nowhere longer than first-fit\n"
-        "decreasing. `fewest-links` uses no link more than needed in any of these cases; its "
-        "paper\n"
-        "claims 4.3 %%. `mg-wfbp` is the rule of its authors' public code, which is not optimal\n"
-        "where the update waits for all; ByteScheduler's partitions are long against these small\n"
-        "jobs, and its own start-ups count here: tuned, it is nearer. Where every order of "
-        "messages\n"
-        "is tried, buckets are cut in thirds at most. `deft` takes its windows one after the "
-        "other: an\n"
-        "implementation of its own, with every packing tried, gets the same updates in 91 of "
-        "100.\n");
+        "\nThe second phase of `us-byte` is optimal. `edf` is nowhere longer than first-fit "
+        "decreasing,\n"
+        "here or in 2,000 jobs over links of which one is faster for small messages and another "
+        "for\n"
+        "large ones (`tests/unit/planner/test_assignment.cpp`). `fewest-links` uses no link more "
+        "than\n"
+        "needed in any of these cases; its paper claims 4.3 %%. `mg-wfbp` is the rule of its "
+        "authors'\n"
+        "public code, which is not optimal where the update waits for all; ByteScheduler's "
+        "partitions\n"
+        "are long against these small jobs, and its own start-ups count here: tuned, it is "
+        "nearer.\n"
+        "Where every order of messages is tried, buckets are cut in thirds at most. `deft` takes "
+        "its\n"
+        "windows one after the other: an implementation of its own, with every packing tried, "
+        "gets\n"
+        "the same updates in 91 of 100.\n");
 }
