@@ -7,8 +7,9 @@
 #include <map>
 #include <tuple>
 
-#include "planner/model/progress.h"
-#include "planner/simulator/simulator.h"
+#include "base/json.h"
+#include "planner/simulator/check_times.h"
+#include "planner/simulator/evaluate.h"
 
 namespace deft::planner {
 namespace {
@@ -27,7 +28,7 @@ public:
             check_caps();
         }
         if (problems_.empty()) {
-            check_times();
+            problems_ = check_times(plan_, profile_, fabric_);
         }
         return std::move(problems_);
     }
@@ -49,6 +50,7 @@ private:
         Stage stage;
         std::size_t order;  // its index among the transfers, too
     };
+    static constexpr std::size_t kNone = ~std::size_t{0};
     using Feeding = std::array<std::vector<Part>, 3>;  // by operation
 
     void check_form();
@@ -59,21 +61,12 @@ private:
     void check_deliveries();
     void check_coverage();
     Feeding feeding_of(const Delivery& d, const std::vector<std::size_t>& among) const;
+    static std::size_t cut_by(const Delivery& d, const Feeding& feeding);
     static bool covers_once(const Delivery& d, Feeding& feeding);
     void check_order(const Delivery& d, const Feeding& feeding);
     void check_messages();
     void check_caps();
-    void check_times();
-    bool check_start(std::size_t x, double slack);
-    double check_message_time(std::size_t x, double slack);
-    void check_simulation(double slack);
-    double cycle(std::int64_t iteration) const {
-        const std::int64_t period = plan_.period;
-        const std::int64_t whole =
-            iteration >= 0 ? iteration / period : -((-iteration + period - 1) / period);
-        return plan_.predicted.cycles[static_cast<std::size_t>(iteration - whole * period)] +
-               static_cast<double>(whole * period) * plan_.predicted.iteration;
-    }
+    void check_counts(const Prediction& said);
 
     const Plan& plan_;
     const Profile& profile_;
@@ -218,6 +211,12 @@ void Checker::check_coverage() {
                 ++used[part.order];
             }
         }
+        if (const std::size_t x = cut_by(d, feeding); x != kNone) {
+            report(at("deliveries", i) + "begins or ends inside transfers[" + std::to_string(x) +
+                   "], which only one delivery may receive, as a whole");
+            used[x] = 1;  // by another part of it, perhaps: said once
+            continue;
+        }
         if (!covers_once(d, feeding)) {
             report(at("deliveries", i) + "its transfers do not cover it exactly once");
             continue;
@@ -246,6 +245,18 @@ Checker::Feeding Checker::feeding_of(const Delivery& d,
         }
     }
     return feeding;
+}
+
+// A transfer that carries bytes of this delivery and others as well.
+std::size_t Checker::cut_by(const Delivery& d, const Feeding& feeding) {
+    for (const std::vector<Part>& list : feeding) {
+        for (const Part& part : list) {
+            if (part.begin < d.begin || part.end > d.end) {
+                return part.order;
+            }
+        }
+    }
+    return kNone;
 }
 
 bool Checker::covers_once(const Delivery& d, Feeding& feeding) {
@@ -309,117 +320,41 @@ void Checker::check_messages() {
 }
 
 void Checker::check_caps() {
-    const Prediction& p = plan_.predicted;
-    std::uint32_t delay = 0;
-    std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, std::uint32_t> merged;
-    std::uint32_t merge = 1;
-    for (const Delivery& d : plan_.deliveries) {
-        delay = std::max(delay, d.delay());
-        auto& sum = merged[{d.iteration, d.bucket, d.begin}];
-        sum += d.generation.count;
-        merge = std::max(merge, sum);
-    }
-    if (delay > options_.max_delay) {
-        report("deliveries: delay of " + std::to_string(delay) + " iterations, allowed " +
+    Plan sorted = plan_;
+    arrange(sorted, profile_, fabric_);
+    const Prediction& said = sorted.predicted;
+    if (said.max_delay > options_.max_delay) {
+        report("deliveries: delay of " + std::to_string(said.max_delay) + " iterations, allowed " +
                std::to_string(options_.max_delay));
     }
-    if (merge > options_.max_merge) {
-        report("deliveries: " + std::to_string(merge) + " iterations merged, allowed " +
+    if (said.max_merge > options_.max_merge) {
+        report("deliveries: " + std::to_string(said.max_merge) + " iterations merged, allowed " +
                std::to_string(options_.max_merge));
     }
     if (plan_.period > options_.max_period) {
         report("period: longer than allowed");
     }
-    if (p.max_delay != delay || p.max_merge != merge) {
-        report("predicted: max_delay or max_merge is not what the deliveries say");
-    }
-    if (!(std::abs(p.late - late_part(plan_)) <= 1e-9)) {
-        report("predicted.late: not what the deliveries say");
-    }
+    check_counts(said);
+}
+
+// What the plan states of its own deliveries: a job counts its updates and prices its lateness by
+// these figures.
+void Checker::check_counts(const Prediction& said) {
+    const Prediction& p = plan_.predicted;
+    const auto same = [&](const char* field, double stated, double counted) {
+        if (!(std::abs(stated - counted) <= 1e-9 * std::max(1.0, counted))) {  // not a number: no
+            report(std::string("predicted.") + field + ": " + Json::number(stated).dump() +
+                   " stated, the deliveries say " + Json::number(counted).dump());
+        }
+    };
+    same("updates_per_iteration", p.updates, said.updates);
+    same("max_delay", p.max_delay, said.max_delay);
+    same("max_age", p.max_age, said.max_age);
+    same("max_merge", p.max_merge, said.max_merge);
+    same("mean_age", p.mean_age, said.mean_age);
+    same("late", p.late, said.late);
     if (!(p.progress > 0 && p.progress <= 1 + 1e-9)) {  // what it is depends on the prices
         report("predicted.progress: outside 0..1");
-    }
-}
-
-void Checker::check_times() {
-    const Prediction& p = plan_.predicted;
-    if (p.cycles.size() != plan_.period || !std::isfinite(p.iteration) || p.iteration <= 0) {
-        report("predicted.iteration, cycles: no times");
-        return;
-    }
-    const double slack = 1e-7 * p.iteration;
-    std::vector<double> least_busy(fabric_.links.size(), 0.0);
-    std::vector<std::uint64_t> message_of(fabric_.links.size(), ~std::uint64_t{0});
-    for (std::size_t x = 0; x < plan_.transfers.size(); ++x) {
-        const Transfer& t = plan_.transfers[x];
-        if (!check_start(x, slack)) {
-            return;
-        }
-        if (message_of[t.link] != t.message) {
-            message_of[t.link] = t.message;
-            least_busy[t.link] += check_message_time(x, slack);
-        }
-    }
-    const double length = p.iteration * plan_.period;
-    for (std::size_t j = 0; j < least_busy.size(); ++j) {
-        if (least_busy[j] > length + slack) {
-            report("links[" + std::to_string(j) + "]: carries more than the period holds");
-        }
-    }
-    check_simulation(slack);
-}
-
-// False: it has no times that anything could be said of.
-bool Checker::check_start(std::size_t x, double slack) {
-    const Transfer& t = plan_.transfers[x];
-    const std::string where = at("transfers", x);
-    if (!std::isfinite(t.start) || !std::isfinite(t.finish) || t.finish < t.start - slack) {
-        report(where + "start, finish: not a span of time");
-        return false;
-    }
-    if (t.start < cycle(t.generation.newest()) + profile_.buckets[t.bucket].ready - slack) {
-        report(where + "start: before its gradient exists");
-    }
-    if (t.start < cycle(t.iteration) - slack) {
-        report(where + "start: before its cycle");
-    }
-    return true;
-}
-
-// Of the message whose first transfer is x: what its link is busy with it, at least.
-double Checker::check_message_time(std::size_t x, double slack) {
-    const Transfer& t = plan_.transfers[x];
-    double bytes = 0;
-    for (std::size_t y = x; y < plan_.transfers.size(); ++y) {
-        const Transfer& other = plan_.transfers[y];
-        if (other.link == t.link && other.message != t.message) {
-            break;
-        }
-        bytes += other.link == t.link ? static_cast<double>(other.bytes()) : 0.0;
-    }
-    const Link& link = fabric_.links[t.link];
-    const double share = t.operation == Operation::AllReduce ? 1 : 0.5;
-    if (t.finish - t.start < link.seconds(bytes, share) - slack) {
-        report(at("transfers", x) + "finish: sooner than the link can");
-    }
-    // Latencies may overlap up to in_flight; bytes never do.
-    return link.in_flight > 1 ? share * bytes / link.best_rate() : link.occupancy(bytes, share);
-}
-
-void Checker::check_simulation(double slack) {
-    const Prediction& p = plan_.predicted;
-    const SimulationResult run = simulate(plan_, profile_, fabric_);
-    const auto near = [slack](double a, double b) { return std::abs(a - b) <= slack; };
-    bool same = !run.stuck && near(run.iteration, p.iteration);
-    for (std::size_t x = 0; same && x < plan_.transfers.size(); ++x) {
-        same = near(run.starts[x], plan_.transfers[x].start) &&
-               near(run.finishes[x], plan_.transfers[x].finish);
-    }
-    for (std::size_t i = 0; same && i < run.cycles.size(); ++i) {
-        same = near(run.cycles[i], p.cycles[i]);
-    }
-    if (!same) {
-        report("predicted: execution gives other times");
     }
 }
 

@@ -17,10 +17,10 @@ auto place(const Delivery& d) {
     return std::tuple(d.iteration, d.bucket, d.begin, d.end);
 }
 
-void count_updates(Plan& plan, const Profile& profile) {
-    Prediction& p = plan.predicted;
-    p.max_delay = p.max_age = 0;
-    p.max_merge = 1;
+}  // namespace
+
+Prediction counted(const Plan& plan, const Profile& profile) {
+    Prediction p;
     double updated = 0;
     double aged = 0;
     double gradients = 0;
@@ -46,9 +46,8 @@ void count_updates(Plan& plan, const Profile& profile) {
     p.updates = updated / (total * plan.period);
     p.mean_age = gradients > 0 ? aged / gradients : 0;
     p.late = late_part(plan);
+    return p;
 }
-
-}  // namespace
 
 double gap_to(double bound, double seconds) {
     const double gap = bound > 0 ? seconds / bound - 1 : 0;
@@ -82,7 +81,14 @@ void arrange(Plan& plan, const Profile& profile, const Fabric& fabric) {
                   return std::tuple_cat(place(a), std::tuple(a.generation.first)) <
                          std::tuple_cat(place(b), std::tuple(b.generation.first));
               });
-    count_updates(plan, profile);
+    const Prediction said = counted(plan, profile);
+    Prediction& p = plan.predicted;
+    p.updates = said.updates;
+    p.max_delay = said.max_delay;
+    p.max_age = said.max_age;
+    p.max_merge = said.max_merge;
+    p.mean_age = said.mean_age;
+    p.late = said.late;
 }
 
 void evaluate(Plan& plan, const Profile& profile, const Fabric& fabric) {

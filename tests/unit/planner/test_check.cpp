@@ -108,6 +108,11 @@ std::vector<std::pair<const char*, Mutation>> mutations(std::mt19937_64& random,
         {"slower than it is", [](Plan& p) { p.predicted.iteration *= 1.01; }},
         {"delay denied", [](Plan& p) { p.predicted.max_delay += 1; }},
         {"merge denied", [](Plan& p) { p.predicted.max_merge += 1; }},
+        {"updates denied", [](Plan& p) { p.predicted.updates *= 7; }},
+        {"updates not a number", [](Plan& p) { p.predicted.updates = NAN; }},
+        {"age denied", [](Plan& p) { p.predicted.max_age += 1; }},
+        {"mean age denied", [](Plan& p) { p.predicted.mean_age += 0.01; }},
+        {"lateness denied", [](Plan& p) { p.predicted.late += 0.01; }},
         {"cycles", [](Plan& p) { p.predicted.cycles.clear(); }},
     };
 }
@@ -150,6 +155,31 @@ TEST(CheckPlan, CapsAreEnforced) {
     Options strict;
     strict.max_delay = 0;
     EXPECT_FALSE(check_plan(plan, profile, fabric, strict).empty());
+}
+
+TEST(CheckPlan, SaysWhichFigureTheDeliveriesDeny) {
+    std::mt19937_64 random(3);
+    const Profile profile = testing::random_profile(random, 6);
+    const Fabric fabric = testing::one_link(1e9);
+    Plan plan = make_plan("none", profile, fabric);
+    plan.predicted.updates = 7;
+    EXPECT_EQ(all(check_plan(plan, profile, fabric, generous())),
+              "predicted.updates_per_iteration: 7 stated, the deliveries say 1\n");
+}
+
+// Both halves are there, and every byte once: what is wrong is that they share a transfer.
+TEST(CheckPlan, SaysThatATransferBelongsToOneDelivery) {
+    std::mt19937_64 random(3);
+    const Profile profile = testing::random_profile(random, 2);
+    const Fabric fabric = testing::one_link(1e9);
+    Plan plan = make_plan("none", profile, fabric);
+    Delivery half = plan.deliveries[0];
+    plan.deliveries[0].end = half.begin = half.end / 2;
+    plan.deliveries.insert(plan.deliveries.begin() + 1, half);
+    const std::string why =
+        "begins or ends inside transfers[0], which only one delivery may receive, as a whole\n";
+    EXPECT_EQ(all(check_plan(plan, profile, fabric, generous())),
+              "deliveries[0]: " + why + "deliveries[1]: " + why);
 }
 
 TEST(CheckPlan, WhoWaitsChangesTheFingerprint) {
