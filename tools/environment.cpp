@@ -39,6 +39,10 @@ void Environment::set(std::string_view name, std::string_view value) {
     entries_.erase(std::remove_if(first + 1, entries_.end(), same), entries_.end());
 }
 
+void Environment::unset(std::string_view name) {
+    std::erase_if(entries_, [&](const std::string& entry) { return has_name(entry, name); });
+}
+
 std::vector<const char*> Environment::entries() const {
     std::vector<const char*> list;
     for (const std::string& entry : entries_) {

@@ -19,6 +19,7 @@ public:
     std::optional<std::string> get(std::string_view name) const;
     // Replaces the first entry of that name, drops the others, appends if there is none.
     void set(std::string_view name, std::string_view value);
+    void unset(std::string_view name);
 
     // Views for Config::load() and execve(); the latter ends with NULL. Valid until the next set().
     std::vector<const char*> entries() const;

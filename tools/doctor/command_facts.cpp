@@ -229,6 +229,10 @@ void CommandReader::process_program(const Words& words, const std::string& from,
     if (brings_deft(words)) {  // `sg GROUP 'deft run -- COMMAND'`
         program.raised.clear();
     }
+    // Behind `conda activate` or `module load` nobody knows the PATH.
+    if (depth > 0 && program.missing_interpreter.find('/') == std::string::npos) {
+        program.missing_interpreter.clear();
+    }
     if (from.empty() || !file.empty()) {
         job_.command.programs.push_back(std::move(program));
     }
@@ -237,7 +241,7 @@ void CommandReader::process_program(const Words& words, const std::string& from,
                each == "torch.distributed.launch";
     });
     job_.command.torchrun = job_.command.torchrun || torchrun != words.end();
-    job_.command.srun = job_.command.srun || name == "srun";
+    job_.command.srun = job_.command.srun || (name == "srun" && srun_of_hosts(words, likely));
     if (torchrun != words.end() && job_.command.rendezvous.empty()) {
         job_.command.rendezvous = lonely_rendezvous({torchrun, words.end()}, job_.environment);
         job_.command.rendezvous_from = from;
@@ -300,6 +304,10 @@ void CommandReader::process_shell(const Words& words, int depth) {
 
 // A launcher's operands: those that are files one can start.
 void CommandReader::process_operands(const Words& words, int depth) {
+    const bool image = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+        return word.starts_with("--container-");
+    });
+    bool first = true;
     for (std::size_t at = 1; at < words.size(); ++at) {
         const std::string& word = words[at];
         const bool exports = word == "-x" && at + 1 < words.size();  // Open MPI's
@@ -311,12 +319,22 @@ void CommandReader::process_operands(const Words& words, int depth) {
         }
         const ElfFile elf = read_elf(word);
         if (starts_there(word, elf)) {
+            const std::size_t before = job_.command.programs.size();
             process({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()}, "", depth + 1,
                     true);
+            if (image) {  // it has its own
+                job_.command.programs.resize(std::min(before, job_.command.programs.size()));
+            }
             return;
         }
+        // A program of PATH, and what follows are its operands.
+        first = first && (word.find('/') != word.npos ||
+                          find_in_path(word, job_.environment.get("PATH").value_or("")).empty());
         if (elf.kind == ElfFile::Kind::Script || word.ends_with(".py")) {
-            note_script(words.front(), word);
+            if (first && depth == 0 && !image) {
+                note_script(words.front(), word);
+            }
+            first = false;
             scan_operand(word, depth);
         }
     }

@@ -125,8 +125,14 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
     for (const ScriptAssignment& each : script.assignments) {
         // Too late for the loader of a Python that runs already.
         const bool late = python && each.name.starts_with("LD_");
-        const bool there = each.if_unset && job_.environment.get(each.name.c_str());
-        if (!late && !there) {
+        const bool there = each.if_unset && (job_.environment.get(each.name.c_str()) ||
+                                             unknown_.contains(each.name));
+        if (each.unknown) {
+            job_.environment.unset(each.name);
+            job_.origins.erase(each.name);
+            unknown_.insert(each.name);
+        } else if (!late && !there) {
+            unknown_.erase(each.name);
             set(each.name + "=" + each.value, fmt::format("{}:{}", file, each.line));
         }
     }

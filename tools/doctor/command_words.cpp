@@ -41,6 +41,36 @@ bool is_launcher(std::string_view name) {
                    "uv",       "poetry",        "sbatch",    "salloc",     "qsub",        "bsub"});
 }
 
+bool srun_of_hosts(const Words& words, bool likely) {
+    const auto program = [](const std::string& word) {
+        return word.starts_with("./") || is_python(base_name(word)) || is_shell(base_name(word));
+    };
+    for (std::size_t at = 1; at < words.size(); ++at) {
+        const std::string_view word = words[at];
+        if (!word.starts_with("-")) {
+            // Behind an option it may be that one's value.
+            if (!words[at - 1].starts_with("-") || program(words[at])) {
+                break;
+            }
+            continue;
+        }
+        const auto equals = std::min(word.find('='), word.size());
+        const auto end = word.starts_with("--") ? equals : std::min<std::size_t>(2, word.size());
+        const std::string_view name = word.substr(0, end);
+        std::string_view value = word.substr(std::min(end + (end == equals ? 1 : 0), word.size()));
+        if (end == word.size() && at + 1 < words.size()) {
+            value = words[at + 1];
+        }
+        const bool one = value == "1" || value == "1-1";
+        if ((one && one_of(name, {"-N", "--nodes", "-n", "--ntasks"})) ||
+            (one_of(name, {"-w", "--nodelist"}) && value.find_first_of(",[") == value.npos)) {
+            return false;
+        }
+    }
+    const Words behind(words.begin() + 1, words.end());
+    return likely || likely_inside(behind) || std::any_of(behind.begin(), behind.end(), program);
+}
+
 bool env_unsets(const Words& words, std::string_view variable) {
     if (words.empty() || base_name(words.front()) != "env") {
         return false;

@@ -45,8 +45,9 @@ struct ProgramFacts {
 // `ulimit -n 256` in a script.
 struct ScriptLimit {
     ScriptLine where;
-    char letter = 'n';  // n: open files, u: processes, v: KiB of address space, f: KiB of a file
+    char letter = 'n';  // n: open files, u: processes, v: KiB of address space, f: a file
     std::uint64_t most = 0;
+    std::uint64_t unit = 1024;  // of f, in bytes
 };
 
 // What is to be run, or runs.
@@ -72,7 +73,7 @@ struct CommandFacts {
     std::vector<ScriptLine> deepbinds;       // lines that say RTLD_DEEPBIND
     std::vector<ScriptLimit> limits;
     bool torchrun = false;  // it gives the ranks their MASTER_ADDR
-    bool srun = false;      // ranks are started on all hosts of the allocation
+    bool srun = false;      // it starts the job on all hosts of the allocation
     bool python = false;
     ScriptLine python_path_reset;  // what sets PYTHONPATH anew; line 0: the command itself
     std::string wrong_option;      // of deft run, that it does not know

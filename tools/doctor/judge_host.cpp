@@ -141,7 +141,7 @@ void judge_script_limit(const ScriptLimit& limit, Diagnoses& found) {
         found.push_back({Finding::LimitFiles, what, limit.where.text, ""});
     } else if (limit.letter == 'u' && limit.most < kProcesses) {
         found.push_back({Finding::LimitThreads, what, limit.where.text, ""});
-    } else if (limit.letter == 'f' && limit.most < kFileSize >> 10) {
+    } else if (limit.letter == 'f' && limit.most < kFileSize / limit.unit) {
         found.push_back({Finding::LimitFileSize, what, limit.where.text, ""});
     } else if (limit.letter == 'v') {
         found.push_back({Finding::LimitAddressSpace, what, limit.where.text, ""});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the environment has the ranks of several hosts meet. torchrun's own words: rendezvous.h.
 #include <fmt/format.h>
+#include <algorithm>
 #include <cstdlib>
 
 #include "tools/doctor/judge.h"
@@ -21,6 +22,19 @@ bool several_hosts(const SettingsFacts& settings, bool srun) {
     return (here > 0 && ranks > here) || number(settings, "SLURM_STEP_NUM_NODES") > 1 ||
            number(settings, "PET_NNODES") > 1 ||
            (srun && number(settings, "SLURM_JOB_NUM_NODES") > 1);
+}
+
+// Surely the first host, where rank 0 listens on every address: loopback is right there, as long as
+// nobody hands it on to the others.
+bool first_host(const SettingsFacts& settings) {
+    const int here = std::max(1, number(settings, "LOCAL_WORLD_SIZE"));
+    const auto below = [&](const char* name, int most) {
+        const auto found = settings.other.find(name);
+        return found != settings.other.end() && !found->second.empty() &&
+               number(settings, name) < most;
+    };
+    return below("RANK", here) || below("NODE_RANK", 1) || below("PET_NODE_RANK", 1) ||
+           below("SLURM_NODEID", 1);
 }
 
 std::string host_of(const std::string& address) {
@@ -50,7 +64,8 @@ void judge_meeting(const Facts& facts, Diagnoses& found) {
     };
     const auto master = settings.other.find("MASTER_ADDR");
     const bool torchrun = facts.command && facts.command->torchrun;  // it sets its ranks another
-    if (master != settings.other.end() && !torchrun) {
+    const bool own_way = !srun && !settings.origins.contains("MASTER_ADDR") && first_host(settings);
+    if (master != settings.other.end() && !torchrun && !own_way) {
         const bool own = master->second == kOwnAddress && !host.own_name_at.empty();
         if (own || is_loopback(master->second)) {
             const bool debian = own || master->second == host.own_name_at;

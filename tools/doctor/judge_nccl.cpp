@@ -60,7 +60,7 @@ bool is_on(const NcclValue* value) {
 }
 
 // Variables by which ranks of one host no longer go the ways that NCCL would take.
-void judge_ways(const PluginFacts& plugin, Diagnoses& found) {
+void judge_ways(const PluginFacts& plugin, std::size_t gpus, Diagnoses& found) {
     const NcclValue* const shm = plugin.setting("NCCL_SHM_DISABLE");
     const NcclValue* const p2p = plugin.setting("NCCL_P2P_DISABLE");
     const NcclValue* const level = plugin.setting("NCCL_P2P_LEVEL");
@@ -70,7 +70,8 @@ void judge_ways(const PluginFacts& plugin, Diagnoses& found) {
                                 : never    ? "NCCL_P2P_LEVEL=" + level->value
                                            : std::string();
     if (is_on(shm)) {
-        found.push_back({Finding::NcclDetour,
+        // Else only GPUs lose something that do not reach each other, and who knows that.
+        found.push_back({alone && gpus > 1 ? Finding::NcclDetour : Finding::NcclNoShm,
                          alone ? fmt::format("NCCL_SHM_DISABLE={} and {}: all that ranks of one "
                                              "host say to each other goes over its network",
                                              shm->value, without)
@@ -89,7 +90,7 @@ void judge_ways(const PluginFacts& plugin, Diagnoses& found) {
 
 void judge_nccl(const Facts& facts, Diagnoses& found) {
     if (facts.plugin) {
-        judge_ways(*facts.plugin, found);
+        judge_ways(*facts.plugin, facts.host ? facts.host->gpu.count : 0, found);
     }
     for (const ProcessFacts& process : facts.processes) {
         for (const NcclCopy& copy : process.nccl) {

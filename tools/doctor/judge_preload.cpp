@@ -42,19 +42,19 @@ void judge_other_hooks(const PreloadFacts& preload, Diagnoses& found) {
 }
 
 // The loader opens what LD_AUDIT names in a space of its own, where it preloads nothing.
-void judge_audit(const std::string& audit, Diagnoses& found) {
+void judge_audit(const std::string& audit, const std::string& from, Diagnoses& found) {
     const bool ours =
         audit.find("libnccl-net-deft") != audit.npos || audit.find("libdeft-preload") != audit.npos;
     if (ours) {
         found.push_back(
             {Finding::AuditSet,
-             fmt::format("LD_AUDIT='{}' names deft, which is preloaded by LD_PRELOAD", audit),
-             "environment", "start the job with deft run, and unset LD_AUDIT"});
+             fmt::format("LD_AUDIT='{}' names deft, which is preloaded by LD_PRELOAD", audit), from,
+             "start the job with deft run, and unset LD_AUDIT"});
     } else if (!audit.empty()) {
         found.push_back(
             {Finding::AuditSet,
-             fmt::format("LD_AUDIT='{}' has a say in which function a call reaches", audit),
-             "environment", ""});
+             fmt::format("LD_AUDIT='{}' has a say in which function a call reaches", audit), from,
+             ""});
     }
 }
 
@@ -153,7 +153,10 @@ void judge_installed(const PreloadFacts& preload, Diagnoses& found) {
 
 void judge_preload(const Facts& facts, Diagnoses& found) {
     if (facts.settings && facts.settings->other.contains("LD_AUDIT")) {
-        judge_audit(facts.settings->other.at("LD_AUDIT"), found);
+        const auto origin = facts.settings->origins.find("LD_AUDIT");
+        judge_audit(facts.settings->other.at("LD_AUDIT"),
+                    origin == facts.settings->origins.end() ? "environment" : origin->second,
+                    found);
     }
     if (!facts.preload) {
         return;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tools/doctor/command_facts.h"
+#include "tools/doctor/command_words.h"
 #include "tools/elf_file.h"
 #include "tools/loader_search.h"
 
@@ -35,12 +36,12 @@ std::string missing_behind_env(const std::string& path, const std::string& searc
     std::ifstream file(path);
     std::string line;
     std::getline(file, line);
-    const auto env = line.find("/env ");
+    const auto env = std::min(line.find("/env "), line.find("/env\t"));
     if (env == line.npos) {
         return {};
     }
     std::string rest = line.substr(env + 5);
-    rest = rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
+    rest = rest.substr(std::min(rest.find_first_not_of(" \t"), rest.size()));
     if (rest.starts_with("-")) {
         return {};
     }
@@ -53,8 +54,13 @@ std::string argument_with_cr(const std::string& path, const std::string& interpr
     std::ifstream file(path);
     std::string line;
     std::getline(file, line);
-    const bool splits = line.find("/env -S") != line.npos;  // CR is a blank there
-    return line.ends_with('\r') && !splits ? line.substr(line.find(interpreter)) : "";
+    // `env -S` takes a CR for a blank, and Perl reads its options without it.
+    const std::string_view name = base_name(interpreter);
+    const auto option = line.find_first_not_of(" \t", line.find(interpreter) + interpreter.size());
+    const bool bears =
+        (name == "env" && option != line.npos && line.compare(option, 2, "-S") == 0) ||
+        name.starts_with("perl");
+    return line.ends_with('\r') && !bears ? line.substr(line.find(interpreter)) : "";
 }
 
 std::string raised_by(const std::string& path) {

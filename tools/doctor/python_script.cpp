@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 
+#include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_lines.h"
 
 namespace deft::tools::doctor {
@@ -40,7 +41,8 @@ std::optional<std::string> take_quoted(std::string_view& line) {
 
 // os.environ["NAME"] = "value", os.environ.setdefault("NAME", "value"), os.putenv("NAME", "value").
 // An empty value is one, too: it hides all GPUs. It counts only where the whole line surely sets
-// it, as others often stand for "not set".
+// it, as others often stand for "not set". Where ranks meet one branch often says for a job of one
+// host, so there only what is surely carried out counts, too.
 void read_python_assignment(int number, std::string_view line, bool indented, ScriptText& found) {
     constexpr std::string_view kForms[] = {"environ[", "environ.setdefault(", "putenv("};
     for (const std::string_view form : kForms) {
@@ -67,8 +69,13 @@ void read_python_assignment(int number, std::string_view line, bool indented, Sc
         }
         const bool whole =
             begins && !indented && (rest.empty() || rest.starts_with('#') || rest.starts_with(';'));
-        if (value && (!value->empty() || whole)) {
-            found.assignments.push_back({*name, *value, number, form.starts_with("environ.")});
+        const bool if_unset = form.starts_with("environ.");
+        if (is_meeting_place(*name) && (indented || !begins || !value)) {
+            if (!value && !if_unset) {
+                found.assignments.push_back({*name, "", number, false, true});
+            }
+        } else if (value && (!value->empty() || whole)) {
+            found.assignments.push_back({*name, *value, number, if_unset});
         }
         return;
     }
@@ -79,7 +86,7 @@ bool updates_environment(std::string_view line) {
     return has(line, "environ.update(") || has(line, "environ |=");
 }
 
-void read_python_update(int number, std::string_view line, ScriptText& found) {
+void read_python_update(int number, std::string_view line, bool indented, ScriptText& found) {
     const auto is_name = [](char letter) {
         return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
     };
@@ -99,7 +106,7 @@ void read_python_update(int number, std::string_view line, ScriptText& found) {
         }
         const std::string name(line.substr(begin, end + 1 - begin));
         const std::string text = quoted_text(line, value);
-        if (!name.empty() && !text.empty()) {
+        if (!name.empty() && !text.empty() && !(indented && is_meeting_place(name))) {
             found.assignments.push_back({name, text, number});
         }
         at = value + text.size() + 1;
@@ -272,7 +279,7 @@ ScriptText read_python_script(const std::string& file, std::string_view text) {
             found.deepbinds.push_back(where);
         }
         if (updates_environment(line)) {
-            read_python_update(number, line, found);
+            read_python_update(number, line, indented, found);
         } else {
             read_python_assignment(number, line, indented, found);
         }

@@ -70,6 +70,10 @@ int least_hosts(const std::string& text) {
 
 }  // namespace
 
+bool is_meeting_place(std::string_view name) {
+    return name == "MASTER_ADDR" || name == "NCCL_COMM_ID";
+}
+
 bool is_loopback(const std::string& address) {
     return address == "localhost" || address.starts_with("localhost:") ||
            address.starts_with("127.") || address == "::1" || address.starts_with("[::1]");

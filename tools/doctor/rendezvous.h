@@ -10,6 +10,9 @@
 
 namespace deft::tools::doctor {
 
+// Whether a variable of this name says where the ranks of a job meet.
+bool is_meeting_place(std::string_view name);
+
 // Whether an address, with or without a port, is one under which each host finds itself. Pure.
 bool is_loopback(const std::string& address);
 

@@ -15,6 +15,7 @@ struct ScriptAssignment {
     std::string name, value;
     int line = 0;
     bool if_unset = false;  // a default, which yields to what the environment has
+    bool unknown = false;   // the value is computed
 };
 
 struct ScriptCommand {

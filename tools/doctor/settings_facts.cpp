@@ -212,11 +212,26 @@ SettingsFacts read_settings(const Job& job) {
     if (::geteuid() != 0) {
         facts.first_port = read_number("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024);
     }
-    for (const char* name :
-         {"CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT",
-          "TORCH_DISTRIBUTED_DEBUG", "MASTER_PORT", "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN",
-          "LD_AUDIT", "MASTER_ADDR", "NCCL_COMM_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PET_NNODES",
-          "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"}) {
+    for (const char* name : {"CUDA_LAUNCH_BLOCKING",
+                             "TORCH_NCCL_BLOCKING_WAIT",
+                             "NCCL_BLOCKING_WAIT",
+                             "TORCH_DISTRIBUTED_DEBUG",
+                             "MASTER_PORT",
+                             "NCCL_ALGO",
+                             "NCCL_PROTO",
+                             "NCCL_TUNER_PLUGIN",
+                             "LD_AUDIT",
+                             "MASTER_ADDR",
+                             "NCCL_COMM_ID",
+                             "WORLD_SIZE",
+                             "LOCAL_WORLD_SIZE",
+                             "PET_NNODES",
+                             "SLURM_JOB_NUM_NODES",
+                             "SLURM_STEP_NUM_NODES",
+                             "RANK",
+                             "NODE_RANK",
+                             "PET_NODE_RANK",
+                             "SLURM_NODEID"}) {
         if (const auto value = job.environment.get(name)) {
             facts.other[name] = *value;
         }

@@ -9,6 +9,7 @@
 #include "tools/doctor/command_words.h"
 #include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_lines.h"
+#include "tools/doctor/shell_value.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -86,9 +87,14 @@ private:
 
 class ShellScript {
 public:
-    explicit ShellScript(const std::string& file) : file_(file) {}
+    ShellScript(const std::string& file, std::string_view text)
+        : file_(file), file_unit_(file_unit(text)) {}
 
-    void line(int number, std::string_view text) {
+    void line(int number, std::string_view text, bool indented) {
+        indented_ = indented;
+        const int open = open_;
+        note_parentheses(text);
+        subshell_ = open > 0;
         // Slurm reads such a line, whatever the shell makes of it.
         if (text.starts_with("#SBATCH") && has(text, "--export=") && !has(text, "ALL") &&
             !has(text, "LD_PRELOAD")) {
@@ -111,8 +117,12 @@ public:
 
 private:
     const std::string& file_;
+    const std::uint64_t file_unit_;
     ScriptText found_;
     int put_back_ = 0;
+    bool indented_ = false;                       // the line
+    bool subshell_ = false;                       // it stands in one that began above it
+    int open_ = 0;                                // parentheses of subshells
     std::map<std::string, std::string> sources_;  // of variables that hold names: the line
 
     void assign(int number, const std::string& text, const std::string& word) {
@@ -130,12 +140,46 @@ private:
             found_.python_path_resets.push_back({file_, number, text});
         }
         sources_[name] = text;
-        // What it prints /etc/hosts says: rendezvous.h.
-        if (name == "MASTER_ADDR" && (has(text, "$(hostname -i)") || has(text, "`hostname -i`"))) {
-            found_.assignments.push_back({name, kOwnAddress, number});
-        } else if (!has(value, "$")) {
-            found_.assignments.push_back({name, value, number});
+        note_value(number, name, shell_value(text, name, value),
+                   indented_ || conditional(text, text.find(word.substr(0, equals + 1))));
+    }
+    // Where ranks meet one branch often says for a job of one host: there only what is surely
+    // carried out counts.
+    void note_value(int number, const std::string& name, const ShellValue& value, bool perhaps) {
+        using Kind = ShellValue::Kind;
+        if (value.kind == Kind::Computed) {
+            if (replaces(name)) {
+                found_.assignments.push_back({name, "", number, false, true});
+            }
+        } else if (value.kind != Kind::Kept && !(perhaps && is_meeting_place(name))) {
+            found_.assignments.push_back({name, value.text, number, value.kind == Kind::Default});
         }
+    }
+    // Not PATH and its like: what was in them is most likely still there.
+    static bool replaces(const std::string& name) {
+        constexpr std::string_view kOfJobs[] = {"NCCL_", "DEFT_",   "MASTER_", "CUDA_",
+                                                "PET_",  "NVIDIA_", "TORCH_",  "SLURM_"};
+        return name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE" || name.ends_with("RANK") ||
+               std::any_of(std::begin(kOfJobs), std::end(kOfJobs),
+                           [&](std::string_view each) { return name.starts_with(each); });
+    }
+    // `(` at the beginning of a line until its `)`: what limits are set in there end with it.
+    void note_parentheses(std::string_view text) {
+        if (open_ > 0 || text.starts_with("(")) {
+            open_ += static_cast<int>(std::count(text.begin(), text.end(), '(')) -
+                     static_cast<int>(std::count(text.begin(), text.end(), ')'));
+            open_ = std::max(open_, 0);
+        }
+    }
+    // Bytes of a unit of `ulimit -f`: Bash takes KiB, POSIX and other shells blocks of 512 bytes.
+    // The larger where the script does not say who reads it.
+    static std::uint64_t file_unit(std::string_view text) {
+        const std::vector<std::string> first =
+            shebang(std::string(text.substr(0, text.find('\n'))));
+        const bool posix = std::any_of(first.begin(), first.end(), [](const std::string& word) {
+            return is_shell(base_name(word)) && base_name(word) != "bash";
+        });
+        return posix ? 512 : 1024;
     }
     void note(Removal removal, int number, const std::string& text) {
         if (removal == Removal::Yes) {
@@ -216,13 +260,19 @@ private:
     }
     // `ulimit -n 256`, -Sn and -Hn too.
     void note_limit(int number, const std::string& text, const std::vector<std::string>& words) {
+        const std::string_view before = std::string_view(text).substr(0, text.find("ulimit"));
+        if (subshell_ || std::count(before.begin(), before.end(), '(') >
+                             std::count(before.begin(), before.end(), ')')) {
+            return;
+        }
         for (std::size_t i = 1; words.front() == "ulimit" && i + 1 < words.size(); ++i) {
             const bool digits = words[i + 1].find_first_not_of("0123456789") == std::string::npos;
             const char letter = words[i].starts_with('-') ? words[i].back() : '-';
             if (digits && has("nuvf", std::string_view(&letter, 1))) {
                 found_.limits.push_back({{file_, number, text},
                                          letter,
-                                         std::strtoull(words[i + 1].c_str(), nullptr, 10)});
+                                         std::strtoull(words[i + 1].c_str(), nullptr, 10),
+                                         letter == 'f' ? file_unit_ : 1024});
             }
         }
     }
@@ -287,9 +337,10 @@ std::vector<std::vector<std::string>> shell_commands(std::string_view line) {
 }
 
 ScriptText read_shell_script(const std::string& file, std::string_view text) {
-    ShellScript script(file);
-    for_each_line(text,
-                  [&](int number, std::string_view line, bool) { script.line(number, line); });
+    ShellScript script(file, text);
+    for_each_line(text, [&](int number, std::string_view line, bool indented) {
+        script.line(number, line, indented);
+    });
     return script.finish();
 }
 

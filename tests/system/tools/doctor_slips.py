@@ -39,7 +39,7 @@ class Slips(DoctorTest):
     def test_what_the_loader_and_nccl_are_told(self):
         self.first("audit-set", "warning", "LD_AUDIT='/no/audit.so'",
                    inside=two_hosts("export LD_AUDIT=/no/audit.so", '"$@" 2>/dev/null'))
-        self.first("nccl-detour", "warning", "NCCL_SHM_DISABLE=1",
+        self.first("nccl-no-shm", "note", "NCCL_SHM_DISABLE=1",
                    env={"NCCL_SHM_DISABLE": "1"}, inside=two_hosts())
         self.first("nccl-no-p2p", "note", "NCCL_P2P_DISABLE=1",
                    env={"NCCL_P2P_DISABLE": "1"}, inside=two_hosts())

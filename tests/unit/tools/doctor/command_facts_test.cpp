@@ -217,5 +217,64 @@ TEST_F(CommandFactsTest, DefaultsOfAScriptYieldToWhatIsSet) {
         "0");
 }
 
+bool lacks_interpreter(const CommandFacts& facts) {
+    return std::any_of(
+        facts.programs.begin(), facts.programs.end(),
+        [](const ProgramFacts& program) { return !program.missing_interpreter.empty(); });
+}
+
+TEST_F(CommandFactsTest, InterpretersOfWhatALauncherStarts) {
+    const std::string wrapper = write("wrapper.sh", "#!/bin/sh\nexec python3 \"$@\"\n");
+    const std::string script = write("train.py", "#!/usr/bin/env no-python\n");
+    write("srun", "#!/bin/sh\n");
+    EXPECT_TRUE(lacks_interpreter(read({"srun", "-n", "2", script})));
+    EXPECT_FALSE(lacks_interpreter(read({"srun", wrapper, script}))) << "it is an operand";
+    EXPECT_FALSE(lacks_interpreter(read({"srun", "-l", "cat", script}))) << "it is an operand";
+    EXPECT_FALSE(lacks_interpreter(read({"srun", "--container-image=x", script})));
+    EXPECT_FALSE(lacks_interpreter(read({"srun", "--container-image", "x", script})));
+    EXPECT_THAT(read({"srun", "--container-image=x", "python9", "t.py"}).programs, SizeIs(1))
+        << "that of the image is not here";
+    // What they make of PATH nobody knows.
+    for (const char* line : {"conda activate x", "module load python"}) {
+        EXPECT_FALSE(lacks_interpreter(with_line(line + ("\nsrun " + script)))) << line;
+        EXPECT_FALSE(lacks_interpreter(with_line(line + ("\n" + script)))) << line;
+    }
+    write("train.py", "#!/opt/no/python\n");
+    EXPECT_TRUE(lacks_interpreter(with_line(script))) << "PATH has no say in it";
+}
+
+TEST_F(CommandFactsTest, FirstLinesThatWorkInSpiteOfACr) {
+    const auto lacks = [&](const std::string& line) {
+        return lacks_interpreter(read({write("job", line + "\nexit\n")}));
+    };
+    write("perl", "");
+    EXPECT_TRUE(lacks("#!/bin/sh -e\r"));
+    EXPECT_FALSE(lacks("#!/usr/bin/env -S sh -e\r"));
+    EXPECT_FALSE(lacks("#!/usr/bin/env  -S sh -e\r"));
+    EXPECT_FALSE(lacks("#!/usr/bin/env\t-S sh -e\r"));
+    EXPECT_FALSE(lacks("#!" + folder_ + "/perl -w\r"));
+}
+
+TEST_F(CommandFactsTest, AValueThatIsComputedIsUnknown) {
+    const auto value = [&](const std::string& line) {
+        return read_command({"sh", write("job.sh", line + "\npython3 x.py\n")}, environment_)
+            .environment.get("CUDA_VISIBLE_DEVICES")
+            .value_or("unset");
+    };
+    EXPECT_EQ(value("export CUDA_VISIBLE_DEVICES="), "");
+    EXPECT_EQ(value("CUDA_VISIBLE_DEVICES=\nCUDA_VISIBLE_DEVICES=$SLURM_LOCALID"), "unset");
+    EXPECT_EQ(value("CUDA_VISIBLE_DEVICES=`choose`"), "unset");
+    EXPECT_EQ(value("CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-3}"), "3");
+    environment_.set("CUDA_VISIBLE_DEVICES", "1");
+    EXPECT_EQ(value("CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-3}"), "1");
+    EXPECT_EQ(value("CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(choose)}"), "1");
+    environment_.set("LD_LIBRARY_PATH", "/opt/lib");
+    EXPECT_EQ(*read_command({"sh", write("job.sh", "LD_LIBRARY_PATH=$HOME/lib:$LD_LIBRARY_PATH\n")},
+                            environment_)
+                   .environment.get("LD_LIBRARY_PATH"),
+              "/opt/lib")
+        << "what was there is most likely in it";
+}
+
 }  // namespace
 }  // namespace deft::tools::doctor

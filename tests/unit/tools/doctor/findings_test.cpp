@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/unit/tools/doctor/provoked.h"
+#include "tools/doctor/script_text.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -143,6 +144,40 @@ TEST(Findings, SwitchesOfNcclsThatAreOffAndLargeFilesAreNoFault) {
     facts.settings->other["LD_AUDIT"] = "";
     facts.host->file_size = std::uint64_t{1} << 40;
     EXPECT_TRUE(judge(facts).empty());
+}
+
+TEST(Findings, WithoutSharedMemoryNothingChangesWhereP2pReachesAll) {
+    Facts facts = healthy();
+    auto& settings = facts.plugin->settings;
+    settings["NCCL_SHM_DISABLE"] = {"1", "environment"};
+    EXPECT_EQ(exit_code(judge(facts)), 0);
+    settings["NCCL_P2P_DISABLE"] = {"1", "environment"};
+    EXPECT_EQ(exit_code(judge(facts)), 1);
+    facts.host->gpu.count = 1;
+    EXPECT_EQ(exit_code(judge(facts)), 0) << "nobody to talk to on this host";
+}
+
+TEST(Findings, AVariableOfAScriptIsSeenThere) {
+    Facts facts = healthy();
+    facts.settings->origins["LD_AUDIT"] = "job.sh:3";
+    for (const char* value : {"/opt/audit.so", "/usr/lib/libnccl-net-deft.so"}) {
+        facts.settings->other["LD_AUDIT"] = value;
+        EXPECT_EQ(judge(facts).at(0).evidence, "job.sh:3") << value;
+    }
+}
+
+TEST(Findings, LimitsOfFilesAreInTheUnitsOfTheShell) {
+    const auto found = [](const char* first, const char* most) {
+        Facts facts = healthy();
+        facts.command->limits =
+            read_shell_script("job", std::string(first) + "\nulimit -f " + most + "\n").limits;
+        return !judge(facts).empty();
+    };
+    EXPECT_TRUE(found("#!/bin/sh", "2000000"));
+    EXPECT_FALSE(found("#!/bin/bash", "2000000")) << "KiB";
+    EXPECT_FALSE(found("", "2000000")) << "nobody knows who reads it";
+    EXPECT_FALSE(found("#!/bin/sh", "2100000"));
+    EXPECT_TRUE(found("#!/usr/bin/env bash", "1000000"));
 }
 
 TEST(Findings, EqualCopiesAreNoContradiction) {

@@ -13,7 +13,7 @@ std::vector<Case> nccl_cases() {
              f.nccl->needed = true;
          }},
         {Finding::NcclUnknown, "no NCCL", [](Facts& f) { f.nccl->copies.clear(); }},
-        {Finding::NcclDetour, "NCCL_SHM_DISABLE=1: ranks of one host that cannot use P2P",
+        {Finding::NcclNoShm, "NCCL_SHM_DISABLE=1: ranks of one host that cannot use P2P",
          [](Facts& f) {
              f.plugin->settings["NCCL_SHM_DISABLE"] = {"1", "/etc/nccl.conf"};
          }},

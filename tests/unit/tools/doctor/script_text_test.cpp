@@ -51,6 +51,16 @@ TEST(ScriptText, LimitsOfAScript) {
     EXPECT_EQ(limits[0].letter, 'n');
 }
 
+TEST(ScriptText, LimitsOfASubshellAreNotTheJobs) {
+    const auto limits = [](const char* text) { return read_shell_script("j", text).limits; };
+    EXPECT_THAT(limits("ulimit -v 5; ./train (x)"), SizeIs(1));
+    for (const char* text : {"(ulimit -f 0; tool)\n./train", "(\n  ulimit -f 0\n  tool\n)\n./train",
+                             "x=$(ulimit -v 5; tool)", "(cd /x &&\n ulimit -v 5 && tool)"}) {
+        EXPECT_THAT(limits(text), IsEmpty()) << text;
+    }
+    EXPECT_THAT(limits("(\n  tool\n)\nulimit -v 5"), SizeIs(1));
+}
+
 TEST(ScriptText, ShellThatKeepsThePreload) {
     for (const char* line :
          {"export LD_PRELOAD=/opt/x.so:$LD_PRELOAD", "LD_PRELOAD=\"$LD_PRELOAD /opt/x.so\" ./train",
