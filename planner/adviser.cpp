@@ -133,6 +133,14 @@ std::string figure(double gain, double noise) {
     return gain > 1 + noise ? text(" (%.2fx)", gain) : "";
 }
 
+// Fewer updates are less progress: both figures, as for late ones.
+std::string merged_figure(const Advice& advice, const Options& options) {
+    const double merged = given(advice, advice.here.merged);
+    return merged > 1 + options.noise ? text(" (%.2fx, %.2fx to the same loss)", merged,
+                                             merged * advice.here.merged_progress)
+                                      : "";
+}
+
 // What helps where communication rules: what is given and allowed, with what plans for it gain.
 std::string beyond_compute(const Advice& advice, const Fabric& fabric, const Options& options) {
     std::string says = advice.compute > 0 ? text("communication is %.1f times the compute: ",
@@ -148,7 +156,7 @@ std::string beyond_compute(const Advice& advice, const Fabric& fabric, const Opt
     says += more_links ? figure(given(advice, advice.here.striped), options.noise) : "";
     says += " or fewer updates";
     const bool merges = advice.here.merged < advice.here.late;
-    says += merges ? figure(given(advice, advice.here.merged), options.noise) : "";
+    says += merges ? merged_figure(advice, options) : "";
     return says + " help";
 }
 
@@ -158,7 +166,7 @@ std::string offered(const Advice& advice, const Options& options) {
     const double late = given(advice, here.late);
     const double order = given(advice, here.layered);
     std::string says;
-    if (here.late < here.layered && late > 1 + options.noise) {
+    if (here.late < here.layered && late * here.late_progress > 1 + options.noise) {
         says = text("one late update per iteration can give %.2fx (%.2fx to the same loss)", late,
                     late * here.late_progress);
     }

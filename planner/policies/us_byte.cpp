@@ -162,8 +162,10 @@ private:
 Plan plan_us_byte(const Profile& profile, const Fabric& fabric, const Options& options) {
     Options layer = options;
     layer.barrier = Barrier::Layer;
-    layer.predict = true;  // it compares times
     Plan blocks = Blocks(profile, fabric, layer).run();
+    if (!options.predict) {  // whoever searches simulates both
+        return blocks;
+    }
     Plan plain = plan_wfbp(profile, fabric, layer);
     if (plain.predicted.iteration >= blocks.predicted.iteration) {
         return blocks;

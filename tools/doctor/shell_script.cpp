@@ -148,7 +148,8 @@ private:
     void note_value(int number, const std::string& name, const ShellValue& value, bool perhaps) {
         using Kind = ShellValue::Kind;
         if (value.kind == Kind::Computed) {
-            if (replaces(name)) {
+            // What a branch may never set is still what the environment has.
+            if (replaces(name) && (!perhaps || is_meeting_place(name))) {
                 found_.assignments.push_back({name, "", number, false, true});
             }
         } else if (value.kind != Kind::Kept && !(perhaps && is_meeting_place(name))) {
@@ -165,11 +166,25 @@ private:
     }
     // `(` at the beginning of a line until its `)`: what limits are set in there end with it.
     void note_parentheses(std::string_view text) {
-        if (open_ > 0 || text.starts_with("(")) {
-            open_ += static_cast<int>(std::count(text.begin(), text.end(), '(')) -
-                     static_cast<int>(std::count(text.begin(), text.end(), ')'));
-            open_ = std::max(open_, 0);
+        if (open_ == 0 && !text.starts_with("(")) {
+            return;
         }
+        char quote = 0;  // what is quoted opens and closes nothing
+        char before = ' ';
+        for (const char each : text) {
+            const bool word_begins = before == ' ' || before == '\t';
+            before = each;
+            if (each == quote) {
+                quote = 0;
+            } else if (quote == 0 && (each == '\'' || each == '"')) {
+                quote = each;
+            } else if (quote == 0 && each == '#' && word_begins) {
+                break;
+            } else if (quote == 0) {
+                open_ += each == '(' ? 1 : each == ')' ? -1 : 0;
+            }
+        }
+        open_ = std::max(open_, 0);
     }
     // Bytes of a unit of `ulimit -f`: Bash takes KiB, POSIX and other shells blocks of 512 bytes.
     // The larger where the script does not say who reads it.

@@ -38,6 +38,9 @@ nlohmann::json to_json(const planner::BenefitPoint& point) {
             {"compute_ms", point.compute * 1e3}};
 }
 
+// Buckets times links up to which --json has the curve unasked: it takes about a second then.
+constexpr std::size_t kQuickCurve = 512;
+
 nlohmann::json to_json(const planner::Benefit& benefit) {
     nlohmann::json points = nlohmann::json::array();
     for (const planner::BenefitPoint& point : benefit.curve) {
@@ -101,8 +104,12 @@ Advised advise_on(const PlannerOptions& options, const std::string& input) {
     }
     const planner::Options with = options.options();
     one.advice = advise(one.profile, one.fabric, with);
-    if (options.curve || options.json) {
+    // Some thirty searches for plans: many buckets over many links take minutes.
+    const bool quickly = one.profile.size() * one.fabric.links.size() <= kQuickCurve;
+    if (options.curve || (options.json && quickly)) {
         one.benefit = benefit_of(one.profile, one.fabric, with);
+    } else {
+        one.benefit.here = one.advice.here;
     }
     one.best = make_plan("best", one.profile, one.fabric, with).predicted;
     reconcile(one, with.noise);

@@ -59,6 +59,9 @@ TEST(ScriptText, LimitsOfASubshellAreNotTheJobs) {
         EXPECT_THAT(limits(text), IsEmpty()) << text;
     }
     EXPECT_THAT(limits("(\n  tool\n)\nulimit -v 5"), SizeIs(1));
+    for (const char* text : {"(echo '(')\nulimit -v 5", "(echo \"a(\" $#) # ((\nulimit -v 5"}) {
+        EXPECT_THAT(limits(text), SizeIs(1)) << text;
+    }
 }
 
 TEST(ScriptText, ShellThatKeepsThePreload) {
