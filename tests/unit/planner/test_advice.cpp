@@ -137,7 +137,9 @@ TEST(Advice, PromisesOfWholeUpdatesAreWhatTheyTake) {
     const Job& job = jobs()[2];
     const Advice advice = advise(profile_of(job), fabric_of(job), {});
     EXPECT_NEAR(advice.here.merged, 0.6007, 1e-4);
-    EXPECT_NE(advice.verdict.find("fewer updates (1.67x, 1.11x to the same loss)"), std::string::npos) << advice.verdict;
+    EXPECT_NE(advice.verdict.find("fewer updates (1.67x, 1.11x to the same loss)"),
+              std::string::npos)
+        << advice.verdict;
 }
 
 }  // namespace
