@@ -352,9 +352,13 @@ Plan plan_best(const Profile& profile, const Fabric& fabric, const Options& opti
     if (options.mixed_ages && options.max_delay > 0 && mixed) {
         offer_mixed_ages(profile, fabric, drafts, choice, cut);
     }
-    if (open() && options.max_merge > 1 && !options.complete_generations) {
+    // COVAP's own interval may not be the fastest: a wider cap must not lose what a narrower gains.
+    const std::uint32_t intervals = options.complete_generations ? 1 : options.max_merge;
+    for (std::uint32_t k = 2; k <= std::min(intervals, 8U) && open(); ++k) {
+        drafts.covap_interval = k;
         choice.offer(plan_covap(profile, fabric, drafts));
     }
+    drafts.covap_interval = options.covap_interval;
     // DeFT's knapsacks fall differently under other caps: wider ones must not lose what narrower
     // ones gain.
     constexpr std::uint32_t kCaps = 8;  // of those further down, so many
