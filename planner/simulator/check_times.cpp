@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "planner/simulator/problems.h"
 #include "planner/simulator/simulator.h"
 
 namespace deft::planner {
@@ -15,18 +16,11 @@ public:
 
     std::vector<std::string> run() {
         check_times();
-        return std::move(problems_);
+        return problems_.take();
     }
 
 private:
-    void report(std::string what) {
-        if (problems_.size() < 20) {
-            problems_.push_back(std::move(what));
-        }
-    }
-    static std::string at(const char* what, std::size_t index) {
-        return std::string(what) + "[" + std::to_string(index) + "]: ";
-    }
+    void report(std::string what) { problems_.report(std::move(what)); }
 
     void check_times();
     bool check_start(std::size_t x, double slack);
@@ -43,7 +37,7 @@ private:
     const Plan& plan_;
     const Profile& profile_;
     const Fabric& fabric_;
-    std::vector<std::string> problems_;
+    Problems problems_;
 };
 
 void TimesChecker::check_times() {

@@ -182,6 +182,29 @@ TEST(CheckPlan, SaysThatATransferBelongsToOneDelivery) {
               "deliveries[0]: " + why + "deliveries[1]: " + why);
 }
 
+// Also where one of them comes in parts.
+TEST(CheckPlan, CountsWhatIsMergedOfAnyByte) {
+    std::mt19937_64 random(3);
+    const Profile profile = testing::random_profile(random, 1);
+    const Fabric fabric = testing::one_link(1e9);
+    Plan plan = make_plan("none", profile, fabric);
+    Delivery half = plan.deliveries[0];
+    half.generation.first -= 1;
+    half.end /= 2;
+    plan.deliveries.push_back(half);
+    half.begin = half.end;
+    half.end = plan.deliveries[0].end;
+    plan.deliveries.push_back(half);
+    Options options = generous();
+    options.max_merge = 1;
+    EXPECT_NE(all(check_plan(plan, profile, fabric, options))
+                  .find("deliveries: 2 iterations merged, allowed 1"),
+              std::string::npos);
+    options.max_merge = 2;
+    EXPECT_EQ(all(check_plan(plan, profile, fabric, options)).find("merged, allowed"),
+              std::string::npos);
+}
+
 TEST(CheckPlan, WhoWaitsChangesTheFingerprint) {
     std::mt19937_64 random(4);
     const Profile profile = testing::random_profile(random, 6);
