@@ -143,9 +143,12 @@ std::string merged_figure(const Advice& advice, const Options& options) {
 
 // What helps where communication rules: what is given and allowed, with what plans for it gain.
 std::string beyond_compute(const Advice& advice, const Fabric& fabric, const Options& options) {
-    std::string says = advice.compute > 0 ? text("communication is %.1f times the compute: ",
-                                                 advice.coverage.middle)
-                                          : "there is no compute to hide communication under: ";
+    const double rate = advice.coverage.middle;
+    std::string says = advice.compute > 0
+                           ? text(rate < 1e6 ? "communication is %.1f times the compute: "
+                                             : "communication is %.3g times the compute: ",
+                                  rate)
+                           : "there is no compute to hide communication under: ";
     if (advice.gain_alone.high > 1 + options.noise) {
         says += options.max_delay > 0 ? "order, delay and larger messages give at most "
                                       : "order and larger messages give at most ";

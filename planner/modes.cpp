@@ -10,8 +10,6 @@
 namespace deft::planner {
 namespace {
 
-// No part that the executor sends is smaller.
-constexpr std::uint64_t kLeastPart = 256 << 10;
 // So many iterations in an update at the most, as in `best`.
 constexpr std::uint32_t kMostMerged = 8;
 

@@ -3,9 +3,15 @@
 // the job is a message of its own, and sums are all-reduces (shim/control/plan_choice.cpp).
 #pragma once
 
+#include <cstdint>
+
 #include "planner/model/plan.h"
 
 namespace deft::planner {
+
+// Least part of a call on a network of its own, bytes. What a small one costs has been measured; it
+// is the planner's own limit that would leave a third of 3 MB on the fastest network.
+inline constexpr std::uint64_t kLeastPart = 256 * 1024;
 
 // Seconds of an iteration, and the synchronous updates that it is worth (progress.h).
 struct ModeTime {

@@ -8,6 +8,7 @@
 #include "planner/model/fabric.h"
 #include "planner/model/plan.h"
 #include "planner/model/profile.h"
+#include "planner/modes.h"
 #include "shim/settings/settings.h"
 
 namespace deft::director {
@@ -29,9 +30,7 @@ planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<pla
 planner::Fabric fabric_of(const planner::Profile& profile, const std::vector<planner::Link>& lanes,
                           const Settings& settings);
 
-// Least part of a call on a network of its own. What a small one costs has been measured; it is
-// the planner's own limit that would leave a third of 3 MB on the fastest network.
-inline constexpr std::uint64_t kLeastPart = 256 * 1024;
+using planner::kLeastPart;
 
 // Lanes that this plan uses, the job's own network first.
 std::size_t lanes_of(const planner::Plan& plan);
