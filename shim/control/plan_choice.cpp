@@ -77,6 +77,7 @@ Plan best_combined(const Profile& profile, const Fabric& fabric, const Options& 
     planner::evaluate(careful, profile, fabric);
     careful.predicted.baseline = thought.baseline;
     careful.predicted.bound = thought.bound;
+    careful.predicted.gap = planner::gap_to(thought.bound, careful.predicted.iteration);
     careful.predicted.verdict = thought.verdict;
     return careful;
 }

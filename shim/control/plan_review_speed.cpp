@@ -22,6 +22,7 @@ constexpr std::uint64_t kGainIterations = 40;
 constexpr double kLoss = 0.02;
 constexpr std::uint64_t kLookIterations = 12;
 constexpr std::uint64_t kLookCalls = 24;
+constexpr std::uint64_t kEnoughCalls = 8 * kLookCalls;  // after them no more is expected
 // A plan that is to come back, and cannot at the moment, is asked for so often.
 constexpr std::uint32_t kBackTries = 3;
 // Calls are cut anew where they would take so much less time.
@@ -196,10 +197,13 @@ std::optional<PlanReview::Better> PlanReview::look_at_lanes(const Track& track, 
     std::vector<planner::Link> networks = selector_.networks();
     const auto fabric = [&] { return selector_.fabric_for(view, corrected, networks); };
     std::vector<double> factors = cut_factors(times->uses(), fabric());
-    if (factors.empty()) {
+    if (factors.empty() && times->calls() < kEnoughCalls) {
         return {};  // more is timed
     }
     selector_.set_reestimated(true);
+    if (factors.empty()) {
+        return {};  // its calls are not cut
+    }
     apply(factors, corrected, networks);
     std::string note;
     planner::Plan cut = selector_.plan_for(view, corrected, networks, settings, note);
