@@ -16,19 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "deft/abi/nccl.h"
 #include "perf/preload/child.h"
+#include "perf/preload/null_nccl.h"
 #include "perf/preload/sample.h"
 #ifdef SOFTWARE_CUDA
 #include "perf/preload/two_ranks.h"
 #endif
-
-extern "C" {
-int ncclGetUniqueId(deft_nccl_unique_id_t* id);
-int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id, int rank);
-int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
-                  deft_nccl_comm_t comm, deft_cuda_stream_t stream);
-}
 
 namespace {
 
@@ -219,7 +212,7 @@ int main(int argc, char** argv) {
     if (!parse(argc, argv, options)) {
         return 2;
     }
-    const PreloadName library(options.library);
+    static const PreloadName library(options.library);  // it goes where the program is ended, too
     options.library = library.text();
     std::vector<Setup> setups = all_setups();
     DeviceCosts device;

@@ -13,15 +13,8 @@
 #include <map>
 #include <type_traits>
 
-#include "deft/abi/nccl.h"
 #include "perf/preload/child.h"
-
-extern "C" {
-int ncclGetUniqueId(deft_nccl_unique_id_t* id);
-int ncclCommInitRank(deft_nccl_comm_t* comm, int nranks, deft_nccl_unique_id_t id, int rank);
-int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op,
-                  deft_nccl_comm_t comm, deft_cuda_stream_t stream);
-}
+#include "perf/preload/null_nccl.h"
 
 namespace deft::hook_cost {
 namespace {
