@@ -48,8 +48,11 @@ bool srun_of_hosts(const Words& words, bool likely) {
     for (std::size_t at = 1; at < words.size(); ++at) {
         const std::string_view word = words[at];
         if (!word.starts_with("-")) {
-            // Behind an option it may be that one's value.
-            if (!words[at - 1].starts_with("-") || program(words[at])) {
+            // Behind an option it may be that one's value, unless the option has it.
+            const std::string_view before = words[at - 1];
+            const bool has_value =
+                before.find('=') != before.npos || (before.size() > 2 && before[1] != '-');
+            if (!before.starts_with("-") || has_value || program(words[at])) {
                 break;
             }
             continue;

@@ -111,6 +111,7 @@ TEST_F(MeetingTest, OnlyAJobThatSlurmStartsOnSeveralHostsCounts) {
     for (const char* text :
          {"srun python train.py", "srun -N2 -n16 python train.py", "srun python train.py -n 1",
           "srun -w node[1-2] python train.py", "srun -w a,b python train.py",
+          "srun --mpi=pmix ./train -n 1", "srun -N2 train.py -n 1",
           "srun -N \"$SLURM_JOB_NUM_NODES\" ./train\necho done", "srun -l ./train",
           "srun mkdir -p /scratch/x\nsrun python train.py", "srun ./job"}) {
         EXPECT_TRUE(lonely_script(text)) << text;

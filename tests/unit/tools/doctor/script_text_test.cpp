@@ -64,6 +64,15 @@ TEST(ScriptText, LimitsOfASubshellAreNotTheJobs) {
     }
 }
 
+// What a branch may never compute is still what the environment has.
+TEST(ScriptText, OnlySurelyComputedValuesReplaceTheEnvironments) {
+    EXPECT_THAT(read_shell_script("j", "export DEFT_MODE=$M\n").assignments, SizeIs(1));
+    for (const char* text : {"if [ -n \"$X\" ]; then\n  export DEFT_MODE=$M\nfi\n",
+                             "[ -n \"$X\" ] && export DEFT_MODE=$M\n"}) {
+        EXPECT_THAT(read_shell_script("j", text).assignments, SizeIs(0)) << text;
+    }
+}
+
 TEST(ScriptText, ShellThatKeepsThePreload) {
     for (const char* line :
          {"export LD_PRELOAD=/opt/x.so:$LD_PRELOAD", "LD_PRELOAD=\"$LD_PRELOAD /opt/x.so\" ./train",
