@@ -181,8 +181,9 @@ protected:
     End sender_;
     End receiver_;
     // A queue pair ends some time after its path: till then, or until the memory is registered no
-    // more, a card may write there.
+    // more, a card may write to what was lent and read what was posted.
     std::vector<std::vector<std::byte>> lent_before_;
+    std::deque<std::vector<std::byte>> kept_;  // posted, where the path may end before it is sent
     std::vector<std::unique_ptr<Region>> regions_;
 };
 
@@ -402,7 +403,7 @@ TEST_P(Link, CloseHandsOverWhatWasPosted) {
 TEST_P(Link, AbruptEndIsSeenOnBothSides) {
     for (const bool sender_ends : {true, false}) {
         ASSERT_TRUE(connect(sender_ends ? 1 : 2));
-        const std::vector<std::byte> data = random_bytes(16 << 20, 5);
+        const std::vector<std::byte>& data = kept_.emplace_back(random_bytes(16 << 20, 5));
         ASSERT_EQ(sender_.path->post(lend(chunk_of(0, data))), Post::Ok);
         End& gone = sender_ends ? sender_ : receiver_;
         End& left = sender_ends ? receiver_ : sender_;
