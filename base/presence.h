@@ -35,6 +35,9 @@ struct Presence {
     // Why they do not, as far as they know; a literal.
     std::atomic<const char*> not_on_ib{nullptr};
 
+    // Connections that only reserves carry at the moment (plugin/core/path.h, Dialer::reserve()).
+    std::atomic<int> on_reserve{0};
+
     // The hooks may have a say in how NCCL carries out calls (docs/tuner.md). Set before the first
     // communicator is made, and never taken back: ranks count their calls from there on.
     std::atomic<bool> tunes{false};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -58,11 +59,11 @@ std::vector<Address> host_addresses(Nanos now) {
 }
 
 // The routes from this device to a peer, without those that cannot lead to it.
-std::vector<Route> routes_to(const wire::EndpointList& peer, const Device& device, Nanos now) {
-    wire::EndpointList endpoints = peer;
+std::vector<Route> routes_to(const wire::Handle& peer, const Device& device, Nanos now) {
+    wire::EndpointList endpoints = peer.endpoints;
     std::vector<Interface> links = device.links;
     const bool local = drop_doubles(host_addresses(now), links, endpoints);
-    std::vector<Route> routes = plan_routes(links, endpoints);
+    std::vector<Route> routes = plan_routes(links, endpoints, peer.first_reserve);
     for (Route& route : routes) {
         route.local = local;
     }
@@ -112,6 +113,15 @@ void multiply(std::vector<Route>& routes, std::size_t streams, std::size_t most)
     for (std::size_t i = 0; i < routes.size(); ++i) {
         routes[i].streams = (routes.size() - i % links + links - 1) / links;
     }
+}
+
+// Those behind the others, which are left without them.
+std::vector<Route> take_reserves(std::vector<Route>& routes) {
+    const auto first = std::find_if(routes.begin(), routes.end(),
+                                    [](const Route& route) { return route.reserve; });
+    std::vector<Route> reserves(first, routes.end());
+    routes.erase(first, routes.end());
+    return reserves;
 }
 
 bool number_connection(wire::Hello& hello) {
@@ -198,7 +208,7 @@ void add_port_dialers(const std::shared_ptr<const Device>& device, const Connect
 int connect_paths(const std::shared_ptr<const Device>& device, Nanos now, Attempt& attempt) {
     const ConnectionOptions& options = attempt.options;
     const wire::Handle& handle = attempt.handle;
-    std::vector<Route> routes = routes_to(handle.endpoints, *device, now);
+    std::vector<Route> routes = routes_to(handle, *device, now);
     if (routes.empty()) {
         DEFT_WARN(
             "none of this host's links can reach the peer at %s: they share no address family "
@@ -206,17 +216,23 @@ int connect_paths(const std::shared_ptr<const Device>& device, Nanos now, Attemp
             handle.endpoints.entries[0].address.text().c_str());
         return DEFT_NET_SYSTEM_ERROR;
     }
+    std::vector<Route> reserves = take_reserves(routes);
     auto pairs = pairs_to(handle, options);
     const Descriptors descriptors = Descriptors::now();
     std::size_t allowed = paths_allowed(
-        std::min(routes.size() * options.streams + pairs.size(), wire::kMaxPaths), descriptors);
+        std::min(routes.size() * options.streams + reserves.size() + pairs.size(), wire::kMaxPaths),
+        descriptors);
     pairs.resize(std::min(pairs.size(), allowed - 1));
     allowed -= pairs.size();
     if (allowed < routes.size()) {
         choose_routes(routes, device->links, allowed);
     }
     const std::vector<Route> receptions = routes;
-    multiply(routes, options.streams, allowed);
+    multiply(routes, options.streams,
+             std::max(receptions.size(), allowed - std::min(allowed, reserves.size())));
+    reserves.resize(std::min(reserves.size(), allowed - std::min(allowed, routes.size())));
+    const std::uint32_t others = (std::uint32_t{1} << routes.size()) - 1;
+    std::move(reserves.begin(), reserves.end(), std::back_inserter(routes));
     const std::size_t paths = routes.size() + pairs.size();
     // Its pipes are what a connection can do without, too.
     const std::shared_ptr<PagePipes> pages =
@@ -252,13 +268,16 @@ int connect_paths(const std::shared_ptr<const Device>& device, Nanos now, Attemp
     dialer.home = home;
     std::vector<std::unique_ptr<Dialer>> dialers;
     for (const Route& route : routes) {
-        dialer.same_wire =
-            paths_on_wire(device->links[route.link], pairs, options.ports, routes.size());
+        dialer.reserve = route.reserve;
+        dialer.gives_way_to =
+            paths_on_wire(device->links[route.link], pairs, options.ports, routes.size()) |
+            (route.reserve ? others : 0);
         hello.path = static_cast<std::uint16_t>(dialers.size());
         dialers.push_back(std::make_unique<TcpDialer>(device, route, hello, dialer));
     }
     dialer.pass_over = false;
-    dialer.same_wire = 0;
+    dialer.gives_way_to = 0;
+    dialer.reserve = false;
     add_port_dialers(device, options, pairs, receptions, handle, hello, dialer, dialers);
     SenderOptions sender;
     sender.link_timeout = options.link_timeout;
@@ -282,7 +301,7 @@ int start_asking(const std::shared_ptr<const Device>& device, Nanos now, Attempt
     TcpDialer::Options dialer;
     dialer.dead_after = attempt.options.link_timeout;
     dialer.congestion = attempt.options.congestion;
-    for (const Route& route : routes_to(attempt.handle.endpoints, *device, now)) {
+    for (const Route& route : routes_to(attempt.handle, *device, now)) {
         attempt.asking.push_back({std::make_unique<TcpDialer>(device, route, hello, dialer)});
         attempt.asking.back().dialer->start(++attempt.questions, now);
     }

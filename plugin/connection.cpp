@@ -76,6 +76,9 @@ std::unique_ptr<Listener> Listener::open(const std::shared_ptr<const Device>& de
     handle.secret = listener->admission_->secret();
     handle.endpoints = listener->admission_->endpoints();
     handle.total = static_cast<std::uint8_t>(handle.endpoints.count);
+    if (device->first_reserve() < device->links.size()) {
+        handle.first_reserve = static_cast<std::uint8_t>(device->first_reserve());
+    }
     wire::encode(handle, out);
     return listener;
 }

@@ -62,6 +62,7 @@ struct Interface {
     std::string hardware;             // hardware address in hex; empty if it has none
     std::string wire;  // what limits it: the lowest interface below, the card of a function
     std::uint64_t pacing_bytes_per_second = 0;  // 0: none (debug: "address@rate")
+    bool reserve = false;                       // carries only while no other link does
 
     // Its addresses are the host's: packets go over whatever the routing table says.
     bool address_holder() const { return loopback || kind == "dummy"; }
@@ -80,7 +81,8 @@ struct InterfaceSelection {
         std::string reason;
     };
     std::vector<Interface> links;
-    std::vector<Skipped> skipped;
+    std::vector<Interface> reserves;  // used only while none of the links carries
+    std::vector<Skipped> skipped;     // those in reserve too
     std::string problem;  // one line for the user when the choice cannot be met; else empty
 };
 

@@ -163,21 +163,37 @@ const RdmaChoice& process_rdma() {
 
 const char* const kWireOfRdma = "shares the wire of an RDMA port, which NCCL's IB uses";
 
+// A lane that lost its network would end the job, which NCCL alone would have carried on. So two of
+// the links that are NCCL's carry what is under way then.
+void keep_apart(const RdmaChoice& rdma, InterfaceSelection& selection) {
+    constexpr std::size_t kReserves = 2;
+    std::vector<Interface> apart;
+    for (Interface& link : selection.links) {
+        if (rdma.shares_wire(link)) {
+            selection.skipped.push_back({link.name, kWireOfRdma});
+            link.reserve = true;
+            selection.reserves.push_back(std::move(link));
+        } else {
+            apart.push_back(std::move(link));
+        }
+    }
+    selection.links = std::move(apart);
+    std::stable_sort(selection.reserves.begin(), selection.reserves.end(),
+                     [](const Interface& a, const Interface& b) {
+                         return a.nominal_speed() > b.nominal_speed();
+                     });
+    if (selection.reserves.size() > kReserves) {
+        selection.reserves.resize(kReserves);
+    }
+}
+
 InterfaceSelection process_links() {
     InterfaceSelection selection = process_interfaces();
     const RdmaChoice& rdma = process_rdma();
     if (rdma.use != RdmaUse::Aside || !Config::process().text(Key::Interfaces).empty()) {
         return selection;
     }
-    std::vector<Interface> apart;
-    for (Interface& link : selection.links) {
-        if (rdma.shares_wire(link)) {
-            selection.skipped.push_back({link.name, kWireOfRdma});
-        } else {
-            apart.push_back(std::move(link));
-        }
-    }
-    selection.links = std::move(apart);
+    keep_apart(rdma, selection);
     if (selection.links.empty() && selection.problem.empty()) {
         selection.problem =
             "every usable interface shares the wire of an RDMA port, which NCCL's IB uses; name in "

@@ -64,6 +64,10 @@ const RdmaChoice& process_rdma();
 // Why a link is not among them.
 extern const char* const kWireOfRdma;
 
+// Of links that NCCL's IB carries the job next to: those that share its wire are skipped, and the
+// two fastest of them are reserves. Pure.
+void keep_apart(const RdmaChoice& rdma, InterfaceSelection& selection);
+
 // Links that deft drives: process_interfaces(), and where NCCL's IB carries the job none of those
 // that share its wire, unless DEFT_INTERFACES names them.
 InterfaceSelection process_links();

@@ -204,8 +204,11 @@ public:
     // Of the paths that it makes.
     virtual Capabilities capabilities() const { return {}; }
     virtual std::shared_ptr<Domain> domain() const { return nullptr; }
-    // Paths of the connection, by bits, whose wire they share: they are for the time without those.
-    virtual std::uint32_t shares_wire_with() const { return 0; }
+    // Paths of the connection, by bits, whose wire they share, or whose reserve they are: they are
+    // for the time without those.
+    virtual std::uint32_t gives_way_to() const { return 0; }
+    // They use what others have more use for, so that a plan should do without.
+    virtual bool reserve() const { return false; }
     // Begins an attempt; `incarnation` counts the attempts of this path.
     virtual void start(std::uint32_t incarnation, Nanos now) = 0;
     // What failed is in failure().

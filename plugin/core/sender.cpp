@@ -42,7 +42,7 @@ Sender::Sender(const SenderOptions& options, std::vector<std::unique_ptr<Dialer>
         link->can = link->dialer->capabilities();
         link->can.inline_bytes = options.gpu_messages ? 0 : link->can.inline_bytes;
         link->domain = link->dialer->domain();
-        link->same_wire = link->dialer->shares_wire_with();
+        link->gives_way_to = link->dialer->gives_way_to();
         if (link->can.granted) {
             link->grants = std::make_unique<Grants>();
         }

@@ -133,7 +133,7 @@ private:
         Nanos away_since = 0;            // it was up, and is not; 0: it is, or never was
         RateEstimator rate;
         Standby standby;                       // of a mixed connection
-        std::uint32_t same_wire = 0;           // paths, by bits, that it gives way to
+        std::uint32_t gives_way_to = 0;        // paths, by bits, that it gives way to
         std::array<Flight, kFlights> flights;  // ring: posted and not acknowledged, in order
         std::uint64_t first_flight = 0;
         std::uint64_t next_flight = 0;
@@ -257,6 +257,7 @@ private:
     void fail(int code, const char* text);
     void retire();
     void count_usable();
+    void note_reserve(bool alone);
     void try_paths(Nanos now);
     void stand_by(Nanos now);
     bool proving(const Slot& slot, Nanos now);
@@ -265,7 +266,10 @@ private:
     bool sound(const PathSlot& link) const {
         return link.state == PathState::Up && (link.full_size.proven() || !any_proven_);
     }
-    bool takes(const PathSlot& link) const { return sound(link) && !(left_out(link) && spare_); }
+    // What the trials and slowness leave out comes before what gives way to it.
+    bool takes(const PathSlot& link) const {
+        return sound(link) && !(spare_ ? left_out(link) : link.standby.gives_way() && firsts_);
+    }
     bool left_out(const PathSlot& link) const {
         return prober_.out(link.index) || link.standby.out();
     }
@@ -284,6 +288,8 @@ private:
     std::uint64_t posted_ = 0;
     std::size_t held_ = 0;  // requests that NCCL has
     PathProber prober_;
+    bool on_reserve_ = false;           // reserves alone carry
+    bool firsts_ = false;               // some usable path gives way to none
     bool spare_ = false;                // some usable path is not left out by the trials
     bool any_proven_ = false;           // a path that is up has carried a full-size piece
     std::size_t unproven_ = 0;          // so many have not

@@ -312,6 +312,7 @@ void Sender::retire() {
 
 Sender::~Sender() {
     close(leaving_ ? kGoodbye : 0);
+    note_reserve(false);
     for (const auto& link : links_) {
         if (link->away_since != 0) {
             link->dialer->counters().paths_away.fetch_sub(1, std::memory_order_relaxed);

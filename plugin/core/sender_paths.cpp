@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/presence.h"
 #include "deft/abi/net.h"
 #include "plugin/core/quiet_warning.h"
 #include "plugin/core/sender.h"
@@ -71,7 +72,7 @@ Sender::Ready Sender::establish(Nanos now) {
 void Sender::count_usable() {
     usable_ = unproven_ = granted_up_ = 0;
     only_ = nullptr;
-    any_proven_ = spare_ = false;
+    any_proven_ = spare_ = firsts_ = false;
     std::uint32_t up_now = 0;
     for (const auto& link : links_) {
         const bool up = link->state == PathState::Up;
@@ -83,12 +84,11 @@ void Sender::count_usable() {
         up_now |= up ? std::uint32_t{1} << link->index : 0;
     }
     for (const auto& link : links_) {
-        link->standby.shares_wire((link->same_wire & up_now) != 0);
+        link->standby.give_way((link->gives_way_to & up_now) != 0);
     }
     for (const auto& link : links_) {
-        if (sound(*link) && !left_out(*link)) {
-            spare_ = true;
-        }
+        spare_ = spare_ || (sound(*link) && !left_out(*link));
+        firsts_ = firsts_ || (sound(*link) && !link->standby.gives_way());
     }
     for (const auto& link : links_) {
         if (takes(*link)) {
@@ -98,6 +98,21 @@ void Sender::count_usable() {
     }
     if (usable_ != 1) {
         only_ = nullptr;
+    }
+    note_reserve(usable_ > 0 && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
+                     return !takes(*link) || link->dialer->reserve();
+                 }));
+}
+
+// Where the shim looks whether a plan's network is still there.
+void Sender::note_reserve(bool alone) {
+    if (alone != on_reserve_) {
+        on_reserve_ = alone;
+        Presence::process().on_reserve.fetch_add(alone ? 1 : -1, std::memory_order_relaxed);
+        if (alone && established_) {
+            DEFT_INFO("%s: none of the links that are there for it carries: a reserve does",
+                      options_.name);
+        }
     }
 }
 

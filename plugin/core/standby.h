@@ -9,7 +9,8 @@
 namespace deft::net {
 
 // One path. A link that is less than a twentieth of all that a connection has gains it less than a
-// piece costs that comes late; one that shares its wire with another gains it nothing.
+// piece costs that comes late; one that shares its wire with another gains it nothing; a reserve
+// costs others something.
 class Standby {
 public:
     static constexpr double kLeast = 0.05;  // of the sum
@@ -19,12 +20,13 @@ public:
     static constexpr Nanos kFirstRest = 10 * kSecond;
     static constexpr Nanos kLongestRest = 300 * kSecond;
 
-    bool out() const { return shares_wire_ || rests_until_ != 0; }
-    // Whether it shares the wire of one that carries now.
-    void shares_wire(bool shares) { shares_wire_ = shares; }
+    bool out() const { return gives_way_ || rests_until_ != 0; }
+    bool gives_way() const { return gives_way_; }
+    // Whether one is up that it gives way to (Dialer::gives_way_to()).
+    void give_way(bool gives_way) { gives_way_ = gives_way; }
     // `rate`: of this path, `sum`: of all that are up, it included. True if out() has changed.
     bool tick(double rate, double sum, Nanos now) {
-        if (shares_wire_) {
+        if (gives_way_) {
             return false;  // whatever its rate is
         }
         if (rests_until_ != 0) {
@@ -48,7 +50,7 @@ public:
     }
 
 private:
-    bool shares_wire_ = false;
+    bool gives_way_ = false;
     Nanos slow_since_ = 0;
     Nanos rests_until_ = 0;
     Nanos rest_ = 0;

@@ -70,7 +70,11 @@ bool make_current(std::string& problem) DEFT_REQUIRES(mutex) {
                   link.nominal_speed() == 0 ? " (unknown)" : "",
                   link.up ? "" : ", down: used when it comes up");
     }
-    current() = make_devices(selection.links, list_gpu_places());
+    for (const Interface& link : selection.reserves) {
+        DEFT_INFO("link %s %s is used while no other carries", link.name.c_str(),
+                  link.addresses.empty() ? "" : link.addresses[0].text().c_str());
+    }
+    current() = make_devices(selection.links, list_gpu_places(), selection.reserves);
     for (const auto& device : current()) {
         DEFT_INFO("device %s: %zu links, place %s", device->name.c_str(), device->links.size(),
                   device->pci_path.empty() ? "unknown" : device->pci_path.c_str());
@@ -81,7 +85,14 @@ bool make_current(std::string& problem) DEFT_REQUIRES(mutex) {
 }  // namespace
 
 std::int64_t Device::speed_mbps() const {
-    return told_speed(links);
+    return told_speed(
+        {links.begin(), links.begin() + static_cast<std::ptrdiff_t>(first_reserve())});
+}
+
+std::size_t Device::first_reserve() const {
+    const auto found = std::find_if(links.begin(), links.end(),
+                                    [](const Interface& link) { return link.reserve; });
+    return static_cast<std::size_t>(found - links.begin());
 }
 
 bool Device::network_shared(std::size_t link) const {
@@ -111,7 +122,7 @@ bool Device::own_address(const Address& address) const {
     return false;
 }
 
-Device make_device(std::vector<Interface> links) {
+Device make_device(std::vector<Interface> links, const std::vector<Interface>& reserves) {
     Device device;
     if (links.size() > wire::kMaxLinks) {
         DEFT_WARN(
@@ -134,10 +145,16 @@ Device make_device(std::vector<Interface> links) {
         hash = fnv64(link.hardware.data(), link.hardware.size() + 1, hash);
     }
     device.guid = hash;
+    for (const Interface& link : reserves) {
+        if (device.links.size() < wire::kMaxLinks) {
+            device.links.push_back(link);
+        }
+    }
     return device;
 }
 
-Devices make_devices(const std::vector<Interface>& links, const std::vector<PciPlace>& gpus) {
+Devices make_devices(const std::vector<Interface>& links, const std::vector<PciPlace>& gpus,
+                     const std::vector<Interface>& reserves) {
     std::vector<LinkPlace> places;
     const std::vector<std::size_t> order = in_fixed_order(links);
     for (const std::size_t i : order) {
@@ -156,7 +173,7 @@ Devices make_devices(const std::vector<Interface>& links, const std::vector<PciP
         for (const std::size_t i : positions) {
             own.push_back(links[i]);
         }
-        Device device = make_device(std::move(own));
+        Device device = make_device(std::move(own), reserves);
         const Interface& nearest = links[order[group.nearest]];
         if (std::any_of(device.links.begin(), device.links.end(),
                         [&](const Interface& link) { return link.name == nearest.name; })) {

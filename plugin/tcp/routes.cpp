@@ -75,14 +75,17 @@ bool among(const std::vector<Address>& list, const Address& address) {
 // Which link of ours goes with which link of the peer's.
 class Matching {
 public:
-    Matching(const std::vector<Interface>& links, const wire::EndpointList& endpoints)
+    // `allowed`: of ours, and of the peer's.
+    template <typename Allowed>
+    Matching(const std::vector<Interface>& links, const wire::EndpointList& endpoints,
+             const Allowed& allowed)
         : links_(links), endpoints_(endpoints), locals_(std::min(links.size(), wire::kMaxLinks)) {
         for (std::size_t i = 0; i < endpoints.count; ++i) {
             remotes_ = std::max<std::size_t>(remotes_, endpoints.entries[i].link + std::size_t{1});
         }
         for (std::size_t l = 0; l < locals_; ++l) {
             for (std::size_t r = 0; r < remotes_; ++r) {
-                pairs_[l][r] = best_pair(links[l], endpoints, r);
+                pairs_[l][r] = allowed(l, r) ? best_pair(links[l], endpoints, r) : Pair{};
             }
         }
     }
@@ -236,11 +239,28 @@ void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, s
 }
 
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
-                               const wire::EndpointList& endpoints) {
-    Matching matching(links, endpoints);
+                               const wire::EndpointList& endpoints, std::size_t first_reserve) {
+    const auto kept_back = [&](std::size_t remote) {
+        return first_reserve != 0 && remote >= first_reserve;
+    };
+    Matching matching(links, endpoints, [&](std::size_t own, std::size_t remote) {
+        return !links[own].reserve && !kept_back(remote);
+    });
     matching.take_each_once();
     matching.share_least_used();
-    return matching.routes();
+    std::vector<Route> routes = matching.routes();
+    Matching reserves(links, endpoints, [&](std::size_t own, std::size_t remote) {
+        return links[own].reserve || kept_back(remote);
+    });
+    reserves.take_each_once();
+    const std::vector<Route> behind = routes.empty() ? std::vector<Route>{} : reserves.routes();
+    for (const Route& route : behind) {
+        if (routes.size() < wire::kMaxPaths) {
+            routes.push_back(route);
+            routes.back().reserve = true;
+        }
+    }
+    return routes;
 }
 
 }  // namespace deft::net

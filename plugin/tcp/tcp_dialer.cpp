@@ -55,7 +55,8 @@ TcpDialer::TcpDialer(std::shared_ptr<const Device> device, Route route, const wi
       pages_(options.pages),
       home_(options.home),
       pass_over_(options.pass_over),
-      same_wire_(options.same_wire),
+      gives_way_to_(options.gives_way_to),
+      reserve_(options.reserve),
       counters_(LinkStats::process().link(link_of(*device_, route_).name.c_str(), "tcp")) {
     const Interface& link = link_of(*device_, route_);
     if (hello_.kind == wire::Hello::kTcp) {  // else whoever made the hello has said it

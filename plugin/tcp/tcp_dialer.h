@@ -22,6 +22,7 @@ struct Route {
     std::size_t link = 0;     // ours
     std::size_t streams = 1;  // routes like this one, which share the link
     bool local = false;       // the peer is on this host: packets go over no device
+    bool reserve = false;     // for the time without all others
     std::vector<std::pair<Address, wire::Endpoint>> candidates;
 };
 
@@ -36,9 +37,11 @@ bool drop_doubles(const std::vector<Address>& host, std::vector<Interface>& link
                   wire::EndpointList& endpoints);
 
 // One route per path: every link of both sides is in use at least once where address families
-// allow, and links of one network are paired first. Pure.
+// allow, and links of one network are paired first. Behind these come routes that lead over a
+// reserve of either side, which is the peer's from its link `first_reserve` on (0: it has none), if
+// any others lead to the peer. Pure.
 std::vector<Route> plan_routes(const std::vector<Interface>& links,
-                               const wire::EndpointList& endpoints);
+                               const wire::EndpointList& endpoints, std::size_t first_reserve = 0);
 
 // Leaves `most` routes: the fastest, those of equal links by turns. Pure.
 void thin_out(std::vector<Route>& routes, const std::vector<Interface>& links, std::size_t most,
@@ -57,14 +60,16 @@ public:
         // The first attempt takes no pair of addresses that is known to be dead (tcp/reach.h),
         // and fails at once if all are, or the link has no carrier.
         bool pass_over = false;
-        std::shared_ptr<TcpHome> home;  // of this connection; NULL: none
-        std::uint32_t same_wire = 0;    // Dialer::shares_wire_with()
+        std::shared_ptr<TcpHome> home;   // of this connection; NULL: none
+        std::uint32_t gives_way_to = 0;  // Dialer::gives_way_to()
+        bool reserve = false;            // Dialer::reserve()
     };
     TcpDialer(std::shared_ptr<const Device> device, Route route, const wire::Hello& hello,
               const Options& options);
     ~TcpDialer() override;
 
-    std::uint32_t shares_wire_with() const override { return same_wire_; }
+    std::uint32_t gives_way_to() const override { return gives_way_to_; }
+    bool reserve() const override { return reserve_; }
     void start(std::uint32_t incarnation, Nanos now) override;
     Result poll(Nanos now, Connected& connected) override;
     void cancel() override;
@@ -102,7 +107,8 @@ private:
     std::shared_ptr<PagePipes> pages_;
     std::shared_ptr<TcpHome> home_;
     bool pass_over_;
-    std::uint32_t same_wire_;
+    std::uint32_t gives_way_to_;
+    bool reserve_;
     bool small_ = false;
     std::unique_ptr<FullSizeTrial> trial_;  // while one is under way
     LinkCounters& counters_;

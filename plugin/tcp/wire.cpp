@@ -158,7 +158,7 @@ void encode(const Handle& handle, std::span<std::byte, kHandleBytes> out) {
     writer.put(handle.features);
     writer.put(static_cast<std::uint8_t>(ports));
     writer.put(handle.total_ports);
-    writer.put(std::uint8_t{0});
+    writer.put(handle.first_reserve);
     for (std::size_t i = 0; i < fits; ++i) {
         put_endpoint(writer, handle.endpoints.entries[i]);
     }
@@ -187,10 +187,10 @@ Decoded decode(std::span<const std::byte, kHandleBytes> in, Handle& handle) {
     handle.features = reader.get<std::uint8_t>();
     const auto ports = reader.get<std::uint8_t>();
     handle.total_ports = reader.get<std::uint8_t>();
-    reader.get<std::uint8_t>();
-    if (count == 0 || handle.total < count || handle.total > kMaxEndpoints ||
-        handle.total_ports < ports || handle.total_ports > kMaxPorts ||
-        !get_endpoints(reader, count, handle.endpoints) ||
+    handle.first_reserve = reader.get<std::uint8_t>();
+    if (count == 0 || handle.first_reserve >= kMaxLinks || handle.total < count ||
+        handle.total > kMaxEndpoints || handle.total_ports < ports ||
+        handle.total_ports > kMaxPorts || !get_endpoints(reader, count, handle.endpoints) ||
         !get_ports(reader, ports, handle.ports)) {
         return Decoded::Malformed;
     }

@@ -86,6 +86,8 @@ struct Handle {
     EndpointList endpoints;
     std::uint8_t total_ports = 0;  // as `total`
     PortList ports;
+    // Links from this one on carry only while no other does; 0: none do so.
+    std::uint8_t first_reserve = 0;
 };
 
 // Puts in as many endpoints as fit, then as many ports. Leaves the rest of the buffer zero.

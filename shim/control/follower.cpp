@@ -455,8 +455,11 @@ void Follower::report_training() {
 }
 
 void Follower::report_pressure() {
-    if (current_ != nullptr && council_.open() && lanes_.pressed()) {
-        council_.report(encode(Pressed{}));
+    if (current_ == nullptr || !council_.open()) {
+        return;
+    }
+    if (const auto pressure = lanes_.pressure()) {
+        council_.report(encode(Pressed{*pressure}));
     }
 }
 

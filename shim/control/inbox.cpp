@@ -128,7 +128,7 @@ void Inbox::heard(int rank, std::span<const std::byte> report) noexcept {
         }
         if (Pressed pressed; decode(report, pressed)) {
             const MutexLock lock(mutex_);
-            pressed_ = rank;
+            pressed_ = PressedRank{rank, pressed.why};
             return;
         }
         Proof proof;
@@ -334,9 +334,9 @@ std::uint64_t Inbox::furthest() {
     return furthest;
 }
 
-int Inbox::take_pressed() {
+std::optional<Inbox::PressedRank> Inbox::take_pressed() {
     const MutexLock lock(mutex_);
-    return std::exchange(pressed_, -1);
+    return std::exchange(pressed_, std::nullopt);
 }
 
 int Inbox::halted() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -110,8 +111,12 @@ public:
     // Leader: what ranks' companions have told of the training, by rank, as it came.
     using Trained = std::vector<std::pair<int, guard::Training>>;
     Trained take_trained();
-    // Leader: the rank that needs the memory of its lanes, since it was last asked; -1: none.
-    int take_pressed();
+    // Leader: the rank that wants its lanes to go, and why, since it was last asked.
+    struct PressedRank {
+        int rank = -1;
+        Pressure why = Pressure::Memory;
+    };
+    std::optional<PressedRank> take_pressed();
     // Leader: the first of the ranks for which the kill switch is there; -1: none.
     int halted();
 
@@ -136,7 +141,7 @@ private:
     std::map<int, Proof> proofs_ DEFT_GUARDED_BY(mutex_);    // leader: by rank
     Measured measured_ DEFT_GUARDED_BY(mutex_);
     Trained trained_ DEFT_GUARDED_BY(mutex_);
-    int pressed_ DEFT_GUARDED_BY(mutex_) = -1;               // a rank
+    std::optional<PressedRank> pressed_ DEFT_GUARDED_BY(mutex_);
     std::set<int> halted_ DEFT_GUARDED_BY(mutex_);           // ranks
     std::uint64_t ready_stage_ DEFT_GUARDED_BY(mutex_) = 0;  // of the staging that can be armed
     executor::Executor* ready_ DEFT_GUARDED_BY(mutex_) = nullptr;

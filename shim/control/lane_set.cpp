@@ -320,6 +320,20 @@ void LaneSet::withdraw(const executor::Lane& lane) noexcept {
     DEFT_INFO("rank %d: a lane is closed that no plan uses", info_.rank);
 }
 
+std::optional<Pressure> LaneSet::pressure() noexcept {
+    constexpr std::int64_t kFlap = 3'000'000'000;  // a link that is back so soon was no loss
+    const std::int64_t now = cuda::host_now();
+    const bool on_reserve = Presence::process().on_reserve.load(std::memory_order_relaxed) > 0;
+    on_reserve_ns_ = !on_reserve ? 0 : on_reserve_ns_ != 0 ? on_reserve_ns_ : now;
+    if (lanes_.empty()) {
+        return {};
+    }
+    if (on_reserve && now - on_reserve_ns_ > kFlap) {
+        return Pressure::Network;
+    }
+    return memory_.pressed() ? std::optional(Pressure::Memory) : std::nullopt;
+}
+
 int LaneSet::merge_async_error(int error) noexcept {
     const HookRef reference = switch_.reference();
     const std::size_t used = switch_.used_lanes();

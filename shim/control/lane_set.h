@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,8 +74,8 @@ public:
     std::vector<executor::Lane*> first(std::size_t count) const;
     // Background: what they take, as far as they were measured.
     const std::vector<executor::LaneSpeed>& speeds() const { return speeds_; }
-    // Background: lanes are there, and the job needs their memory (LaneMemory::pressed()).
-    bool pressed() noexcept { return !lanes_.empty() && memory_.pressed(); }
+    // Background: lanes are there, and should not be any longer; why.
+    std::optional<Pressure> pressure() noexcept;
     // Background: all lanes that are open have been through what gradients of these shapes ask for.
     bool rehearsed(const std::vector<executor::Shape>& shapes) const;
     // Background: aborts a lane that failed in open(), unless the process ends.
@@ -169,6 +170,7 @@ private:
     std::vector<executor::Reduction> rehearsed_;
     std::size_t rehearsed_bytes_ = 0;
     LaneMemory memory_;
+    std::int64_t on_reserve_ns_ = 0;  // since when links in reserve carry; 0: they do not
 };
 
 }  // namespace deft::director

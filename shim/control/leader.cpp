@@ -313,9 +313,18 @@ void Leader::end_killed() {
 
 // Where a rank says so again, because the council was busy, it is heard again.
 void Leader::end_under_pressure() {
-    const int rank = inbox_.take_pressed();
-    if (rank >= 0 && end_plan(Ending::Pressed)) {
-        DEFT_INFO("rank %d has little device memory left: the plan and its lanes go", rank);
+    const auto pressed = inbox_.take_pressed();
+    if (!pressed || !end_plan(Ending::Pressed)) {
+        return;
+    }
+    if (pressed->why == Pressure::Network && !std::exchange(network_said_, true)) {
+        DEFT_WARN(
+            "rank %d: the links of a second network are dead, and some that NCCL's IB uses carry "
+            "for them: the plan over that network ends, and the job goes on without it",
+            pressed->rank);
+    } else if (pressed->why == Pressure::Memory) {
+        DEFT_INFO("rank %d has little device memory left: the plan and its lanes go",
+                  pressed->rank);
     }
 }
 

@@ -123,6 +123,7 @@ private:
     std::int64_t state_since_ns_ = 0;
     bool killed_ = false;  // so it was at the last look
     bool killed_said_ = false;
+    bool network_said_ = false;
     Ending ending_ = Ending::None;  // of the plan in force, at a call that has been named already
 
     std::uint64_t next_serial_ = 1;  // of a proposal

@@ -58,8 +58,10 @@ std::vector<std::byte> encode(const Staged& staged) {
     return out.take();
 }
 
-std::vector<std::byte> encode(Pressed) {
-    return begin(kPressed).take();
+std::vector<std::byte> encode(Pressed pressed) {
+    ByteString out = begin(kPressed);
+    out.put(pressed.why);
+    return out.take();
 }
 
 std::vector<std::byte> encode(const Proof& proof) {
@@ -129,9 +131,13 @@ bool decode(std::span<const std::byte> bytes, Staged& staged) {
     return known && in.ok() && in.left() == 0 && step <= static_cast<std::uint8_t>(Step::Opened);
 }
 
-bool decode(std::span<const std::byte> bytes, Pressed&) {
+bool decode(std::span<const std::byte> bytes, Pressed& pressed) {
     ByteReader in(bytes);
-    return begins(in, kPressed) && in.ok() && in.left() == 0;
+    const bool known = begins(in, kPressed);
+    const auto why = in.get<std::uint8_t>();
+    pressed.why = static_cast<Pressure>(why);
+    return known && in.ok() && in.left() == 0 &&
+           why <= static_cast<std::uint8_t>(Pressure::Network);
 }
 
 bool decode(std::span<const std::byte> bytes, Halted& halted) {

@@ -57,8 +57,14 @@ struct Staged {
     bool timed_out = false;  // of a refusal: the other ranks did not come in time
 };
 
-// A report without more: the device memory that lanes hold is needed by the job, on this rank.
-struct Pressed {};
+// Why a rank wants the plan in force and its lanes to go.
+enum class Pressure : std::uint8_t {
+    Memory,  // the job needs the device memory that lanes hold
+    Network  // the links of a lane's network are dead, and the job's own carry for them
+};
+struct Pressed {
+    Pressure why = Pressure::Memory;
+};
 
 // What a rank's companion has proven of its cycle (proof.h).
 struct Proof {
@@ -82,12 +88,12 @@ struct Halted {
 
 std::vector<std::byte> encode(const Order& order);
 std::vector<std::byte> encode(const Staged& staged);
-std::vector<std::byte> encode(Pressed);
+std::vector<std::byte> encode(Pressed pressed);
 std::vector<std::byte> encode(Halted halted);
 // False if the bytes are not one; nothing a peer says is trusted to be well-formed.
 bool decode(std::span<const std::byte> bytes, Order& order);
 bool decode(std::span<const std::byte> bytes, Staged& staged);
-bool decode(std::span<const std::byte> bytes, Pressed&);
+bool decode(std::span<const std::byte> bytes, Pressed& pressed);
 bool decode(std::span<const std::byte> bytes, Halted& halted);
 
 }  // namespace deft::director

@@ -256,6 +256,29 @@ TEST(RdmaChoice, LinksOnAPortsWireAreItsOwn) {
     EXPECT_FALSE(shares("eth1", "", ""));
 }
 
+TEST(RdmaChoice, TheFastestLinksOnPortsWiresAreReserves) {
+    SysfsTree tree;
+    tree.roce("mlx5_0", "a").roce("mlx5_1", "b").roce("mlx5_2", "c");
+    const RdmaChoice choice = choose_rdma(ports_of(tree), {});
+    const auto link = [](const char* name, std::int64_t mbps) {
+        Interface made;
+        made.name = name;
+        made.speed_mbps = mbps;
+        return made;
+    };
+    InterfaceSelection selection;
+    selection.links = {link("a", 100), link("eth0", 10), link("b", 400), link("c", 200)};
+    keep_apart(choice, selection);
+    ASSERT_EQ(selection.links.size(), 1U);
+    EXPECT_EQ(selection.links[0].name, "eth0");
+    EXPECT_FALSE(selection.links[0].reserve);
+    ASSERT_EQ(selection.reserves.size(), 2U);
+    EXPECT_EQ(selection.reserves[0].name, "b");
+    EXPECT_EQ(selection.reserves[1].name, "c");
+    EXPECT_TRUE(selection.reserves[0].reserve);
+    EXPECT_EQ(selection.skipped.size(), 3U) << "topo and doctor tell of each";
+}
+
 RdmaUse use(const RdmaSettings& settings) {
     SysfsTree tree;
     tree.port("mlx5_0", 1);

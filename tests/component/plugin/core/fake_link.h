@@ -27,8 +27,9 @@ struct FakeLink {
     Nanos accepts_at = 0;         // its host takes connections, the receiver accepts from then on
     bool mute = false;            // the receiver dies without a goodbye
     bool left_to_kernel = false;  // a path was
-    std::uint32_t same_wire = 0;  // links whose wire it shares, by bits
-    bool half_wrong = false;      // every second attempt goes to an address that nobody has
+    bool reserve = false;
+    std::uint32_t gives_way_to = 0;  // links whose wire it shares, by bits
+    bool half_wrong = false;         // every second attempt goes to an address that nobody has
     // Another host has the peer's address here, and answers so.
     std::optional<Dialer::Result> stranger;
     FakeLink* shares = nullptr;  // the pipe of another link: two paths through one bottleneck

@@ -338,7 +338,8 @@ private:
             }
             ring = Ring{};
         }
-        std::uint32_t shares_wire_with() const override { return fake_.links[index_].same_wire; }
+        std::uint32_t gives_way_to() const override { return fake_.links[index_].gives_way_to; }
+        bool reserve() const override { return fake_.links[index_].reserve; }
         Capabilities capabilities() const override {
             return fake_.links[index_].granted ? kGrantedCapabilities : Capabilities{};
         }

@@ -125,7 +125,7 @@ TEST(MixedPaths, AnIdleStreamCostsAFastCardNothing) {
 // Where there is a faster way beside the wire, too, the stream has it while the card's is not up.
 TEST(MixedPaths, AStreamHasTheWireOfAPathThatIsNotUp) {
     FakeLink shared = link(2);
-    shared.same_wire = 1;
+    shared.gives_way_to = 1;
     FakeWire wire({granted_link(2), shared, link(1)});
     wire.links[0].carrier = false;
     ASSERT_TRUE(wire.establish());
@@ -139,7 +139,7 @@ TEST(MixedPaths, AStreamHasTheWireOfAPathThatIsNotUp) {
 // However fast it seems to be.
 TEST(MixedPaths, AStreamOnTheWireOfAnotherCarriesWhileThatIsGone) {
     FakeLink shared = link(2);
-    shared.same_wire = 1;
+    shared.gives_way_to = 1;
     FakeWire wire({granted_link(2), shared});
     ASSERT_TRUE(wire.establish());
     std::uint64_t before = 0;

@@ -42,13 +42,13 @@ TEST(Standby, ItIsTriedAgainLessAndLessOften) {
 
 TEST(Standby, OneThatSharesAWireIsOutAsLongAsItDoes) {
     Standby standby;
-    standby.shares_wire(true);
+    standby.give_way(true);
     EXPECT_TRUE(standby.out());
     for (Nanos now = kSecond; now < 60 * kSecond; now += kSecond) {
         EXPECT_FALSE(standby.tick(1, 100, now)) << "nothing has changed";
         EXPECT_TRUE(standby.out());
     }
-    standby.shares_wire(false);
+    standby.give_way(false);
     EXPECT_FALSE(standby.out());
 }
 

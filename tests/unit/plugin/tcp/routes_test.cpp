@@ -83,5 +83,42 @@ TEST(Routes, FamiliesAndLoopbackDoNotMix) {
     EXPECT_EQ(routes[1].candidates[0].first, routes[1].candidates[0].second.address);
 }
 
+Interface reserve(const char* name, const char* address) {
+    Interface kept = link(name, address, 24);
+    kept.reserve = true;
+    return kept;
+}
+
+TEST(Routes, ReservesComeBehindWhatTheyAreFor) {
+    const std::vector<Interface> own{link("eth0", "10.0.1.1", 24), reserve("ib0", "10.0.2.1"),
+                                     reserve("ib1", "10.0.3.1")};
+    const auto expect = [](const Route& route, std::size_t link, std::size_t peer, bool kept) {
+        EXPECT_EQ(route.link, link);
+        EXPECT_EQ(route.candidates[0].second.link, peer);
+        EXPECT_EQ(route.candidates.size(), kept ? 2U : 1U) << "of its own kind";
+        EXPECT_EQ(route.reserve, kept);
+    };
+    const auto both = plan_routes(own, peer({"10.0.1.2", "10.0.3.2", "10.0.2.2"}), 1);
+    ASSERT_EQ(both.size(), 3U);
+    expect(both[0], 0, 0, false);
+    EXPECT_EQ(both[1].candidates[0].second.link, both[1].link == 1 ? 2 : 1) << "of one network";
+    EXPECT_TRUE(both[1].reserve && both[2].reserve);
+
+    // A peer that has more links of the first kind: its second is reached from ours of that kind.
+    const auto wide = plan_routes(own, peer({"10.0.1.2", "10.0.4.2"}));
+    ASSERT_GE(wide.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_FALSE(wide[i].reserve);
+        EXPECT_EQ(wide[i].link, 0U);
+    }
+
+    // A host whose NCCL has no ports: its link takes part in what is the peer's reserve.
+    const auto one = plan_routes({own[0]}, peer({"10.0.1.2", "10.0.2.2"}), 1);
+    ASSERT_EQ(one.size(), 2U);
+    EXPECT_TRUE(!one[0].reserve && one[1].reserve);
+
+    EXPECT_TRUE(plan_routes({own[1]}, peer({"10.0.2.2"}), 0).empty()) << "NCCL's IB carries those";
+}
+
 }  // namespace
 }  // namespace deft::net

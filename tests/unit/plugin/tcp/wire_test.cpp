@@ -159,6 +159,18 @@ TEST(Wire, AHandleSaysItsFeatures) {
     EXPECT_EQ(back.features, kFeatureGrants);
 }
 
+TEST(Wire, AHandleSaysWhichLinksAreReserves) {
+    Handle handle = sample_handle(3, 0);
+    handle.first_reserve = 2;
+    std::array<std::byte, kHandleBytes> bytes;
+    encode(handle, bytes);
+    Handle back;
+    ASSERT_EQ(decode(bytes, back), Decoded::Ok);
+    EXPECT_EQ(back.first_reserve, 2);
+    bytes[47] = std::byte{kMaxLinks};
+    EXPECT_EQ(decode(bytes, back), Decoded::Malformed);
+}
+
 PortList sample_ports(std::size_t roce, std::size_t ib) {
     PortList ports;
     for (std::size_t i = 0; i < roce + ib; ++i) {
