@@ -384,6 +384,7 @@ def measure(job, coverage, rates, options, parts, revision):
     title = ((job if coverage is None else f"{job}, coverage {coverage:g}")
              + (f", {options.device:g} ms" if job == "ddp" and options.device != 150 else "")
              + (", layers" if has_layers(options) else "")
+             + (", named" if set(options.modes) & set(ORDERS) else "")
              + (f", packets take {options.delay:g} ms" if options.delay else "")
              + (", networks apart" if options.apart else "")
              + (", NCCL's own library" if options.nccl else ""))
