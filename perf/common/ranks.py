@@ -88,14 +88,15 @@ def _counters(host):
     return {device: host.counters().get(device, (0, 0))[1] for device in host.devices}
 
 
-def _cpu_seconds():
-    """(of all CPUs, of this program's children that have ended)."""
+def _cpu_seconds(network):
+    """(of all CPUs, of this program's children that have ended and of the network's relays)."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _idle, _wait, interrupts, soft, steal = (
             int(ticks) for ticks in file.readline().split()[1:9])
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = user + nice + system + interrupts + soft + steal
-    return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+    laid = sum(relay.cpu_seconds() for relay in getattr(network, "relays", {}).values())
+    return busy / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime + laid
 
 
 def cpu_of(rank, world):
@@ -132,7 +133,8 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
         used = range(len(network.rates)) if links is None else links
         cpus = [cpu_of(rank, world) if bind else None for rank in range(world)]
         ranks, logs = [], [os.path.join(folder, f"{rank}.log") for rank in range(world)]
-        before, cpu_before, start = _counters(network.hosts[0]), _cpu_seconds(), time.monotonic()
+        before, cpu_before = _counters(network.hosts[0]), _cpu_seconds(network)
+        start = time.monotonic()
         try:
             for rank, host in enumerate(network.hosts):
                 environment = {name: value for name, value in os.environ.items()
@@ -166,7 +168,7 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                     os.killpg(rank.pid, signal.SIGKILL)
                 rank.wait()
         seconds, after = time.monotonic() - start, _counters(network.hosts[0])
-        busy, own = (now - then for now, then in zip(_cpu_seconds(), cpu_before))
+        busy, own = (now - then for now, then in zip(_cpu_seconds(network), cpu_before))
         foreign = max(0.0, busy - own) / seconds / os.cpu_count()
         observed = [{}] * world
         if mode is not None:

@@ -54,6 +54,11 @@ class Relay:
     def counters(self):
         return json.loads(self.tell("counters"))
 
+    def cpu_seconds(self):
+        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as file:
+            user, system = file.read().rsplit(")", maxsplit=1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def close(self):
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             stream.close()

@@ -23,12 +23,14 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import bounds, exits, hosts, iterations, machine, pages, ranks, records
+from ..common import bounds, exits, hosts, iterations, machine, pages, ranks, records, relay
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 MODES = ("plain", "exact", "deft", "layers")
+# Mode layers in an order that is named, as layers-dear.
+ORDERS = tuple(f"layers-{order}" for order in ("best", "bytescheduler", "us-byte", "dear"))
 JOBS = ("replay", "ddp", "ddp-cores")
 # Parameters are sharded: perf/jobs/sharded.
 SHARDED = ("fsdp", "fsdp-grouped", "hsdp")
@@ -68,7 +70,7 @@ def parse(arguments):
                         help="rates of the links, joined by '+': a list (default: all four)")
     parser.add_argument("--modes", default=",".join(MODES[:3]),
                         help="default: plain,exact,deft; layers: exact with DEFT_LAYERWISE=auto, "
-                        "of replay and the DDP jobs")
+                        "of replay and the DDP jobs; layers-dear: and that DEFT_PLAN")
     parser.add_argument("--coverage", default="0.9,1.6",
                         help="replay: time to transfer over time to compute, on all links (a list)")
     parser.add_argument("--apart", action="store_true",
@@ -82,6 +84,9 @@ def parse(arguments):
                         help="replay: milliseconds of compute an iteration (80)")
     parser.add_argument("--device", type=float, default=150.0,
                         help="ddp: milliseconds of the GPU an iteration (150)")
+    parser.add_argument("--delay", type=float, default=0,
+                        help="milliseconds that every packet takes longer, by a relay on the CPU: "
+                        "what a transfer takes to start")
     parser.add_argument("--iterations", type=int, default=110,
                         help="of one run (110); the last --window are looked at")
     parser.add_argument("--window", type=int, default=30)
@@ -99,14 +104,14 @@ def parse(arguments):
     options.jobs, options.modes = options.jobs.split(","), options.modes.split(",")
     options.bind = options.bind.split(",") if options.bind else []
     for name, chosen, known in (("--jobs", options.jobs, JOBS + SHARDED),
-                                ("--modes", options.modes, MODES),
+                                ("--modes", options.modes, MODES + ORDERS),
                                 ("--bind", options.bind, JOBS)):
         for one in chosen:
             if one not in known:
                 parser.error(f"{name}: '{one}' is none of {', '.join(known)}")
     if options.apart and any(case.count("+") != 1 for case in options.cases.split(",")):
         parser.error("--apart: cases of two links, for instance --cases 2gbit+1gbit")
-    if "layers" in options.modes and (options.apart or set(options.jobs) & set(SHARDED)):
+    if has_layers(options) and (options.apart or set(options.jobs) & set(SHARDED)):
         parser.error("--modes layers: of replay and the DDP jobs, and not --apart")
     if "plain" not in options.modes:
         parser.error("--modes: plain is what the others are compared with")
@@ -145,6 +150,20 @@ def profile(path, compute_ms, coverage, gbit, count):
                   file)
 
 
+def waits(mode):
+    """Layers wait for their own gradients in it."""
+    return mode.split("-", maxsplit=1)[0] == "layers"
+
+
+def order_of(mode):
+    """DEFT_PLAN of such a mode."""
+    return mode.partition("-")[2] or "auto"
+
+
+def has_layers(options):
+    return any(waits(mode) for mode in options.modes)
+
+
 def jobs_of(options, parts):
     """(name, coverage or None) of every job."""
     jobs = [("replay", value) for value in options.coverage] if "replay" in options.jobs else []
@@ -167,14 +186,14 @@ def command_of(job, coverage, options, parts, gbit, count, mode=None):
                 *(["--device-ms", str(options.device), *ON_A_GPU] if job == "ddp" else []),
                 # Layers step when their sums are there, and not where the job does: beside
                 # transfers. There Adam takes a core four times as long, and not a GPU.
-                *(["--optimizer-share", "0", "--optimizer", "sgd"] if "layers" in options.modes
+                *(["--optimizer-share", "0", "--optimizer", "sgd"] if has_layers(options)
                   else [])]
 
     def sharded(results, folder):
         return [parts.sharded, "--kind", job, "--layers", str(LAYERS), "--bytes", str(LAYER_BYTES),
                 "--compute-ms", str(options.compute), "--iterations", str(count),
                 "--id-file", os.path.join(folder, "id"), "--json", results]
-    if job == "replay" and mode == "layers":
+    if job == "replay" and mode is not None and waits(mode):
         return lambda results, folder: replay(results, folder, "--layers")
     return replay if job == "replay" else sharded if job in SHARDED else ddp
 
@@ -270,13 +289,14 @@ def one_round(job, coverage, options, parts, network, gbit):
             continue
         settings = {"DEFT_GRADIENTS": "trust", "DEFT_WARMUP": str(WARM_UP),
                     "DEFT_OPTIMIZER": "adam"} if mode == "deft" else {}
-        if mode == "layers":
-            settings["DEFT_LAYERWISE"] = "auto"
+        if waits(mode):
+            settings.update({"DEFT_LAYERWISE": "auto", "DEFT_PLAN": order_of(mode)})
         if options.apart:
             settings.update(APART)
-        if mode == "layers":
-            command = command_of(job, coverage, options, parts, gbit, options.iterations, mode)
-        runs[mode] = undisturbed(network, parts, command, "exact" if mode == "layers" else mode,
+        of_mode = command
+        if waits(mode):
+            of_mode = command_of(job, coverage, options, parts, gbit, options.iterations, mode)
+        runs[mode] = undisturbed(network, parts, of_mode, "exact" if waits(mode) else mode,
                                  settings, None, options.timeout, bind)
     run_alone()
     carry = None
@@ -296,7 +316,8 @@ def one_round(job, coverage, options, parts, network, gbit):
     figures = {}
     for mode, run in runs.items():
         took = settled(run, options.window)
-        bound = 1e3 * bounds.of_mode(mode, compute, ready, cost)
+        kind = "layers" if waits(mode) else mode
+        bound = 1e3 * bounds.of_mode(kind, compute, ready, cost)
         plan = run.plan
         figures[mode] = {
             "iteration_ms": took, "raw_ms": run.results["iteration_ms"]["raw"], "bound_ms": bound,
@@ -311,7 +332,7 @@ def one_round(job, coverage, options, parts, network, gbit):
             "before_ms": plan.get("before_ms"),
             "guard_decisions": plan.get("guard_decisions", 0), "foreign": run.foreign}
         if carry is not None:
-            carried = 1e3 * bounds.of_mode_carried(mode, compute, ready, cost, carry)
+            carried = 1e3 * bounds.of_mode_carried(kind, compute, ready, cost, carry)
             figures[mode].update({
                 "carried_bound_ms": carried, "of_carried_bound": took / carried,
                 "carry_ms": carry * 1e3})
@@ -349,8 +370,12 @@ def figures_of_sharded(job, options, runs, socket_links, socket_ms, gbit, count)
 
 
 def measure(job, coverage, rates, options, parts, revision):
-    with hosts.create(2, rates, "namespaces", burst_ms=BURST_MS) as network:
+    relays = ({link: relay.laid_by(options.build) for link in range(len(rates))} if options.delay
+              else None)
+    with hosts.create(2, rates, "namespaces", burst_ms=BURST_MS, relays=relays) as network:
         raw, rounds, load = [], [], []
+        for laid in network.relays.values() if relays else ():
+            laid.tell(f"both delay {options.delay:g}")
         for _ in range(options.rounds):
             load.append(round(os.getloadavg()[0], 2))
             lanes = ranks.raw_gbit(network, parts)
@@ -358,7 +383,9 @@ def measure(job, coverage, rates, options, parts, revision):
             rounds.append(one_round(job, coverage, options, parts, network, sum(lanes)))
     title = ((job if coverage is None else f"{job}, coverage {coverage:g}")
              + (f", {options.device:g} ms" if job == "ddp" and options.device != 150 else "")
-             + (", layers" if "layers" in options.modes else "")
+             + (", layers" if has_layers(options) else "")
+             + (", named" if set(options.modes) & set(ORDERS) else "")
+             + (f", packets take {options.delay:g} ms" if options.delay else "")
              + (", networks apart" if options.apart else "")
              + (", NCCL's own library" if options.nccl else ""))
     result = {"case": "+".join(rates), "job": title, "raw_gbit": raw, "load_before": load,
@@ -381,10 +408,10 @@ def measure(job, coverage, rates, options, parts, revision):
                                {"bar": f"{mode}: times the run without deft",
                                 "value": of["of_plain"], "need": LOSS,
                                 "met": of["of_plain"] <= LOSS}]
-        if mode == "layers" and "exact" in rounds[0]:
+        if waits(mode) and "exact" in rounds[0]:
             gain = statistics.median(one[mode]["iteration_ms"] / one["exact"]["iteration_ms"]
                                      for one in rounds)
-            result["bars"].append({"bar": "layers: times mode exact", "value": gain,
+            result["bars"].append({"bar": f"{mode}: times mode exact", "value": gain,
                                    "need": GAIN, "met": gain <= GAIN})
         if not all(one[mode]["replicas_equal"] for one in rounds):
             result["bars"].append({"bar": f"{mode}: replicas equal", "value": 0, "need": 1,

@@ -38,7 +38,7 @@ struct Options {
     std::uint32_t max_period = 64;  // longest repeating pattern a policy may return
 
     bool allow_split = true;            // buckets may be cut
-    bool allow_fusion = true;           // buckets may share one message (`best`, `us-byte`)
+    bool allow_fusion = true;           // buckets may share one message (`best`, `us-byte`, `dear`)
     bool complete_generations = false;  // an update gets a generation whole or not (`best`)
     // An update may get some buckets, or a part of one, an iteration late and the others fresh
     // (`best`).
@@ -46,7 +46,8 @@ struct Options {
     // So much less is fresh in them than fits, as a part: what the links or the job are slower than
     // thought shall not make an update wait.
     double slack = 0;
-    // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft's executor has all-reduces only.
+    // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft carries them out between two
+    // ranks.
     bool halves = true;
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this

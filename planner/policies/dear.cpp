@@ -5,9 +5,9 @@
 // synchronises. Neighbours are fused up to a buffer size, which is tuned. Their tuner tries ten
 // sizes from 1 to 256 MB in the running job (Bayesian optimisation); here every fourth root of two
 // in that range is tried on the profile, and no fusion at all.
-// Deviations: Options::fusion_bytes fixes the size (their default before tuning: 25 MB). A
-// reduce-scatter and an all-gather take turns on the link, as both directions of a ring carry
-// either of them.
+// Deviations: Options::fusion_bytes fixes the size (their default before tuning: 25 MB), and
+// Options::allow_fusion forbids it. A reduce-scatter and an all-gather take turns on the link, as
+// both directions of a ring carry either of them.
 #include <algorithm>
 #include <cmath>
 
@@ -84,8 +84,9 @@ Joins tuned(const Profile& profile, const Link& link) {
 
 Plan plan_dear(const Profile& profile, const Fabric& fabric, const Options& options) {
     const std::uint32_t n = static_cast<std::uint32_t>(profile.size());
-    const Joins joins = options.fusion_bytes > 0 ? joins_below(profile, options.fusion_bytes)
-                                                 : tuned(profile, fabric.links[0]);
+    const Joins joins = !options.allow_fusion      ? Joins(n, false)
+                        : options.fusion_bytes > 0 ? joins_below(profile, options.fusion_bytes)
+                                                   : tuned(profile, fabric.links[0]);
     PlanBuilder builder("dear", Barrier::Layer);
     for (std::uint32_t i = 0; i < n; ++i) {
         if (joins[i]) {

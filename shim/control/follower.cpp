@@ -237,6 +237,15 @@ std::vector<executor::Shape> Follower::staging_shapes() const {
     return staging_ != nullptr ? staging_->shapes : std::vector<executor::Shape>{};
 }
 
+// Halves too, where a plan for layers that wait for their own may have some, this one or the next
+// that takes its lanes.
+std::vector<executor::Shape> Follower::staging_calls() const {
+    const auto ranks = static_cast<std::uint32_t>(info_.nranks);
+    const bool halves = staging_ != nullptr && staging_->layers && Settings::process().halves() &&
+                        ranks == 2 && lanes_.nccl().moves_shards();
+    return halves ? executor::with_halves(staging_->shapes, ranks) : staging_shapes();
+}
+
 bool Follower::opens_next() const {
     return staging_ != nullptr && staging_->learned && staging_->open && !staging_->opened &&
            !staging_->dropped && !switch_.uses(staged_.get());
@@ -363,7 +372,7 @@ Problem Follower::open_lanes(const std::function<void()>& before_each) {
     // Lanes alone are made to be measured. An order for waiting layers cuts sums into parts, of
     // whose sizes the job makes no sums.
     const bool measure = staging_->order.plan.empty() || staging_->layers;
-    return lanes_.open(staging_->order, staging_->shapes, measure, in_use(), before_each);
+    return lanes_.open(staging_->order, staging_calls(), measure, in_use(), before_each);
 }
 
 // The third: an executor.

@@ -96,6 +96,8 @@ public:
     bool staging() const { return staging_ != nullptr; }
     // Of the gradients that the plan being made ready is for; empty: there is none.
     std::vector<executor::Shape> staging_shapes() const;
+    // What that plan may ask lanes for.
+    std::vector<executor::Shape> staging_calls() const;
     // The last plan ended because a rank did not vouch for it.
     bool plan_lapsed() const { return plan_lapsed_; }
     // An operation of a plan has failed: no other is carried out.

@@ -81,7 +81,7 @@ bool Leader::propose_open(Problem& problem) {
     const std::size_t planned =
         selector_.only_networks() ? lanes_.other_networks().size() + 1 : lanes_of(follower_.plan());
     const std::size_t wanted = std::max(planned, current != nullptr ? current->lanes() : 0);
-    const bool keep = current != nullptr || lanes_.rehearsed(follower_.staging_shapes());
+    const bool keep = current != nullptr || lanes_.rehearsed(follower_.staging_calls());
     order.keep = keep ? std::min(agreed_lanes_, wanted) : 0;
     for (std::size_t i = order.keep; i < wanted; ++i) {
         deft_nccl_unique_id_t id{};

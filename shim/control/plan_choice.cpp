@@ -215,7 +215,7 @@ Plan bytescheduler(const Profile& profile, const Fabric& fabric, Options options
 Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
                 const Settings& settings) {
     options.barrier = planner::Barrier::Layer;
-    options.halves = false;
+    options.halves = false;  // below
     options.least_piece = kLeastPart;
     options.allow_split = settings.cuts;
     if (!settings.cuts) {
@@ -224,11 +224,17 @@ Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
     if (settings.policy == "bytescheduler") {
         return bytescheduler(profile, fabric, options, settings.cuts);
     }
-    if (settings.policy == "us-byte") {
-        return planner::make_plan("us-byte", profile, fabric, options);
+    if (settings.policy == "us-byte" || settings.policy == "dear") {
+        return planner::make_plan(settings.policy, profile, fabric, options);
     }
     Plan best = planner::make_plan("best", profile, fabric, options);
     Plan tuned = bytescheduler(profile, fabric, options, settings.cuts);
+    if (settings.halves()) {
+        Plan dear = planner::make_plan("dear", profile, fabric, options);
+        if (dear.predicted.iteration < tuned.predicted.iteration * (1 - kFiner)) {
+            tuned = std::move(dear);
+        }
+    }
     const bool finer = tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner);
     // Carried out all the same, it shows how long backward takes.
     const bool as_it_is = best.barrier == planner::Barrier::Update;

@@ -36,6 +36,9 @@ constexpr const char* kShardsAlone =
 constexpr const char* kShardsGainNothing =
     "gradients travel by reduce-scatter (FSDP or a distributed optimizer), and other networks "
     "would not help";
+constexpr const char* kHalvesOfMore =
+    "DEFT_PLAN=dear is carried out between two ranks only: of more, NCCL adds the halves of a sum "
+    "in another order than the whole, and the job's bits would change";
 constexpr const char* kNoMemory =
     "a plan that delays or merges needs more memory than DEFT_MAX_SHADOW_BYTES allows";
 
@@ -283,6 +286,11 @@ bool PlanSelector::choose(const JobView& view) {
     }
     Settings settings = allowed();
     settings.trial = layers_;
+    if (layers_ && settings.policy == "dear" && !settings.halves()) {
+        DEFT_WARN_ONCE("%s", kHalvesOfMore);
+        follower_.note_reason(kHalvesOfMore);
+        return false;
+    }
     planner::Plan plan = plan_for(view, profile_, networks_, settings, note);
     const char* const dear = keep_within_price(view, settings, plan, note);
     if (dear != nullptr && plan.predicted.late_or_merged()) {  // covap's always is

@@ -351,13 +351,34 @@ private:
             launch.begin = piece.begin;
             launch.end = piece.end;
             launch.lane = piece.lane;
+            launch.operation = piece.operation;
             launch.to_caller = range.direct || into_caller(range, range.sums[piece.sum]);
             due.push_back({piece.order + periods * live_ranges_.orders, launch});
         }
         std::stable_sort(due.begin(), due.end(),
                          [](const Due& a, const Due& b) { return a.order < b.order; });
         for (const Due& d : due) {
-            add_launch(d.launch, script_.shapes[bucket]);
+            if (d.launch.halves()) {
+                add_half(d.launch);
+            } else {
+                add_launch(d.launch, script_.shapes[bucket]);
+            }
+        }
+    }
+
+    // An element too many for equal parts is summed by itself, with the first half.
+    void add_half(Launch launch) {
+        const std::uint32_t bucket = live_ranges_.ranges[launch.region].region.bucket;
+        const std::uint64_t row = element_size(script_.shapes[bucket].type) * options_.ranks;
+        const std::uint64_t end = launch.end;
+        launch.end -= (launch.end - launch.begin) % row;
+        if (launch.begin < launch.end) {
+            script_.launches.push_back(launch);
+        }
+        if (launch.end < end && launch.operation == planner::Operation::ReduceScatter) {
+            launch.begin = std::exchange(launch.end, end);
+            launch.operation = planner::Operation::AllReduce;
+            script_.launches.push_back(launch);
         }
     }
 

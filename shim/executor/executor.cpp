@@ -67,8 +67,8 @@ std::unique_ptr<Executor> Executor::create(const cuda::Execution& driver, const 
                                            std::string& problem) noexcept {
     try {
         problem.clear();
-        const bool shards = script.series() == Series::Shards;
-        if (!nccl.complete() || (shards && !nccl.moves_shards()) || script.actions.empty()) {
+        const bool parts = script.series() == Series::Shards || script.halves();
+        if (!nccl.complete() || (parts && !nccl.moves_shards()) || script.actions.empty()) {
             problem = "the NCCL library lacks functions that plans need";
             return nullptr;
         }

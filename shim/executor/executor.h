@@ -183,6 +183,7 @@ private:
         std::uint32_t merged = 1;
     };
     int reduce(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept;
+    int carry_half(const Launch& step, const Shape& shape, const Transfer& transfer) noexcept;
     // shards.cpp
     int carry(const Launch& step, const Call& call) noexcept;
     int not_copied() noexcept;

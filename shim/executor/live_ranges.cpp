@@ -93,9 +93,8 @@ private:
             if (!range_fits("a transfer", t.bucket, t.begin, t.end)) {
                 return false;
             }
-            if (t.operation != planner::Operation::AllReduce) {
-                return refuse(std::string("only all-reduce is executed, not ") +
-                              planner::to_string(t.operation));
+            if (t.operation != planner::Operation::AllReduce && !goes_in_halves(t)) {
+                return false;
             }
             if (t.link >= options_.lanes || t.link >= 64) {
                 return refuse("the plan uses link " + std::to_string(t.link) + " of " +
@@ -116,6 +115,18 @@ private:
             }
         }
         return true;
+    }
+
+    // Of more ranks NCCL adds in an order that depends on where a part begins, and a half would not
+    // have the bits of the whole sum. Of two, addition has one order.
+    bool goes_in_halves(const planner::Transfer& t) {
+        if (!layers() || moves_shards(shapes_[t.bucket].function)) {
+            return refuse(std::string("a sum goes by ") + planner::to_string(t.operation) +
+                          " only where layers wait for their own gradients");
+        }
+        return options_.ranks == 2 ||
+               refuse(std::string("a sum goes by ") + planner::to_string(t.operation) +
+                      " between two ranks only, here are " + std::to_string(options_.ranks));
     }
 
     // A generation in the numbering of Sum; `shift` periods were added.
@@ -245,6 +256,7 @@ private:
                 piece.begin = begin;
                 piece.end = end;
                 piece.lane = t.link;
+                piece.operation = t.operation;
                 piece.order = std::int64_t{t.order} + shift * found_.orders;
                 found_.pieces.push_back(piece);
                 left -= end - begin;
@@ -253,13 +265,38 @@ private:
                 return refuse(name(t.bucket) + " sends bytes that are never delivered");
             }
         }
-        return all_sent();
+        return all_sent() && all_gathered();
+    }
+
+    // Every half has its other one behind it on the same lane, of the same bytes.
+    bool all_gathered() {
+        std::size_t scattered = 0;
+        std::size_t gathered = 0;
+        for (const Piece& piece : found_.pieces) {
+            gathered += piece.operation == planner::Operation::AllGather ? 1 : 0;
+            if (piece.operation != planner::Operation::ReduceScatter) {
+                continue;
+            }
+            ++scattered;
+            if (std::count_if(found_.pieces.begin(), found_.pieces.end(), [&](const Piece& other) {
+                    return other.operation == planner::Operation::AllGather &&
+                           other.region == piece.region && other.begin == piece.begin &&
+                           other.end == piece.end && other.lane == piece.lane &&
+                           other.order > piece.order;
+                }) != 1) {
+                return refuse(name(found_.ranges[piece.region].region.bucket) +
+                              " has a reduce-scatter without the all-gather of its bytes");
+            }
+        }
+        return scattered == gathered || refuse("there are all-gathers of what is not scattered");
     }
 
     bool all_sent() {
         std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<const Piece*>> sent;
         for (const Piece& piece : found_.pieces) {
-            sent[{piece.region, piece.sum}].push_back(&piece);
+            if (piece.operation != planner::Operation::AllGather) {  // those have been sent
+                sent[{piece.region, piece.sum}].push_back(&piece);
+            }
         }
         for (std::uint32_t r = 0; r < found_.ranges.size(); ++r) {
             const LiveRange& range = found_.ranges[r];

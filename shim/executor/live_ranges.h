@@ -29,6 +29,7 @@ struct Piece {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
     std::uint32_t lane = 0;
+    planner::Operation operation = planner::Operation::AllReduce;
     std::int64_t order = 0;   // in the plan, in the period of its sum
     std::int64_t launch = 0;  // call (iteration * buckets + position) in which it is sent
 };
@@ -54,9 +55,10 @@ struct LiveRanges {
 };
 
 // Finds the live ranges of all bytes and checks that each gradient is sent and delivered exactly
-// once. Fills in when each piece is launched: as soon as its last gradient is in and what the plan
-// sends before it on the lane has been launched, at the latest when it must be delivered. Where
-// layers wait for their own, that is the last call of the iteration.
+// once; in halves, each of them once. Fills in when each piece is launched: as soon as its last
+// gradient is in and what the plan sends before it on the lane has been launched, at the latest
+// when it must be delivered. Where layers wait for their own, that is the last call of the
+// iteration.
 LiveRanges find_live_ranges(const planner::Plan& plan, std::span<const Shape> shapes,
                             const CompileOptions& options, std::string& problem);
 

@@ -27,6 +27,9 @@ struct Shape {
     bool operator==(const Shape&) const = default;
 };
 
+// With the reduce-scatters and all-gathers by which sums of these shapes go in halves.
+std::vector<Shape> with_halves(std::vector<Shape> shapes, std::uint32_t ranks);
+
 struct CompileOptions {
     std::uint32_t lanes = 1;         // the plan's link l runs on lane l
     std::uint32_t forward_lane = 0;  // a whole bucket alone on it is left to the job's own
@@ -70,11 +73,18 @@ struct Launch {
     std::uint64_t begin = 0;  // bytes of the bucket
     std::uint64_t end = 0;
     std::uint32_t lane = 0;
+    // Of two ranks a sum may go as a reduce-scatter and, later on the same lane, an all-gather:
+    // rank r sums the r-th half of these bytes, in the caller's receive buffer.
+    planner::Operation operation = planner::Operation::AllReduce;
     bool to_caller = false;  // into the caller's receive buffer: of this very call, or, where
                              // layers wait for their own, of the bucket's last
     // Where they do: the last piece of the bucket on this lane, and on any.
     bool ends_lane = false;
     bool ends_bucket = false;
+
+    bool halves() const { return operation != planner::Operation::AllReduce; }
+    // What it carries, as an all-reduce of so many bytes does.
+    std::uint64_t bytes() const { return halves() ? (end - begin) / 2 : end - begin; }
 };
 inline constexpr std::uint32_t kDirect = ~0U;
 
@@ -147,6 +157,8 @@ struct Script {
     }
     // True if every call is forwarded: nothing to execute.
     bool forwards_all() const;
+    // Some sum goes as a reduce-scatter and an all-gather.
+    bool halves() const;
     // Of all its calls.
     Series series() const {
         return shapes.empty() ? Series::Sums : series_of(shapes.front().function);

@@ -143,8 +143,9 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
         times_->enter(step.lane, lane.stream());
     }
     const Shape& shape = script_.shapes[region.bucket];
-    const int result =
-        moves_shards(shape.function) ? carry(step, call) : reduce(step, shape, transfer);
+    const int result = moves_shards(shape.function) ? carry(step, call)
+                       : step.halves()              ? carry_half(step, shape, transfer)
+                                                    : reduce(step, shape, transfer);
     // Behind every piece, and after an error too: the memory is freed behind this event, and the
     // plan may end before the slot's last piece is launched.
     if (step.slot != kDirect &&
@@ -157,11 +158,10 @@ int Executor::launch(const Launch& step, const Call& call, std::uint64_t& direct
     if (result != DEFT_NCCL_SUCCESS) {
         return result;
     }
-    const std::uint64_t bytes = step.end - step.begin;
     Counters::add(counters_->launched);
-    Counters::add(counters_->launched_bytes, bytes);
+    Counters::add(counters_->launched_bytes, step.bytes());
     if (step.lane < ExecutorStats::kLanes) {
-        Counters::add(counters_->lane_bytes[step.lane], bytes);
+        Counters::add(counters_->lane_bytes[step.lane], step.bytes());
     }
     return script_.layers ? note_sent(step, region.bucket) : DEFT_NCCL_SUCCESS;
 }
@@ -192,6 +192,25 @@ int Executor::reduce(const Launch& step, const Shape& shape, const Transfer& tra
         stop_sampling();
     }
     return result;
+}
+
+// In the caller's receive buffer, where each rank's part of the sum has its place.
+int Executor::carry_half(const Launch& step, const Shape& shape,
+                         const Transfer& transfer) noexcept {
+    Lane& lane = *lanes_[step.lane];
+    const auto ranks = static_cast<std::uint64_t>(lane.nranks());
+    const std::uint64_t part = (step.end - step.begin) / ranks;
+    const std::uint64_t count = part / element_size(shape.type);
+    void* const own =
+        host_pointer(device_pointer(transfer.to, static_cast<std::uint64_t>(lane.rank()) * part));
+    progress_.launched = true;
+    const bool first = step.operation == planner::Operation::ReduceScatter;
+    const int result =
+        first ? nccl_.ReduceScatter(transfer.from, own, count, shape.type, shape.op, lane.comm(),
+                                    lane.stream())
+              : nccl_.AllGather(own, transfer.to, count, shape.type, lane.comm(), lane.stream());
+    return result == DEFT_NCCL_SUCCESS ? result
+                                       : failed(first ? "reduce-scatter" : "all-gather", result);
 }
 
 // From where the call has come to: after an error it may go on, on another stream.

@@ -20,7 +20,7 @@ constexpr Key kAgreed[] = {Key::Mode,   Key::Gradients,      Key::MaxDelay, Key:
 
 // What layers wait for that wait for their own, by the planner's policies; "best" is all of them.
 bool names_layer_policy(const std::string& text) {
-    return text == "bytescheduler" || text == "us-byte" || text == "best";
+    return text == "bytescheduler" || text == "us-byte" || text == "dear" || text == "best";
 }
 
 // "delay1", "delay1-tail", "merge2", "merge2-delay1", "covap4", "deft"; Config has checked the

@@ -77,6 +77,9 @@ struct Settings {
     double age_price = planner::kAgePrice;
     bool age_price_named = false;  // by the operator
 
+    // Of layers that wait for their own: sums may go as reduce-scatters and all-gathers.
+    bool halves() const { return cuts && (policy.empty() || policy == "best" || policy == "dear"); }
+
     static Settings process();
     // Everything that has to be equal on all ranks, in words.
     static std::string terms();

@@ -2,7 +2,7 @@
 """Layers that wait for their own gradients give the bits of plain, or the job stays plain.
 
 Here a few kinds of training; all of them, of three ranks, where TEST_TORCH_MAJOR asks for a current
-PyTorch. And a few in the order of ByteScheduler and US-Byte.
+PyTorch. And a few in the order of ByteScheduler, of US-Byte and of DeAR.
 """
 
 import json
@@ -100,6 +100,20 @@ class LayersTest(LayerJobs):
         job = self.order(2, "bytescheduler", ("clips_at_last",))
         # Plain from then on, while the plan is in force or not.
         self.assertRegex(job.outputs(), "companion: module \\d+: .*outside of its forward pass")
+
+    def test_the_order_of_dear(self):
+        self.order(2, "dear", ("momentum", "adamw"))
+
+    def test_halves_are_not_sent_of_three_ranks(self):
+        if "TEST_TORCH_MAJOR" not in os.environ:
+            self.skipTest("long: with TEST_TORCH_MAJOR")
+        env = {"ITERATIONS": "120", "PACE": "0.01"}
+        plain, _ = self.results(3, ("momentum",), **env)
+        results, job = self.under("exact", 3, ("momentum",), DEFT_LAYERWISE="auto",
+                                  DEFT_PLAN="dear", **env)
+        self.assertEqual(results["momentum"]["digest"], plain["momentum"]["digest"])
+        self.assertEqual(results["momentum"]["planned"], 0)
+        self.assertIn("DEFT_PLAN=dear is carried out between two ranks only", job.outputs())
 
     def test_other_orders(self):
         if "TEST_TORCH_MAJOR" not in os.environ:

@@ -47,7 +47,7 @@ class Iterations(unittest.TestCase):
 
 
 # Of exact sums, which change no training.
-ORDERS = {"best", "bytescheduler", "us-byte"}
+ORDERS = {"best", "bytescheduler", "us-byte", "dear"}
 
 
 class Bounds(unittest.TestCase):

@@ -3,21 +3,18 @@
 // bucket that comes later may be sent first. Whoever waits for a bucket gets its sum, however the
 // plan ends.
 #include <barrier>
-#include <limits>
 
-#include "shim/executor/layer_sums.h"
-#include "shim/nccl/sum_mark.h"
-#include "tests/component/shim/executor/job.h"
+#include "tests/component/shim/executor/layer_job.h"
 
 namespace deft::executor::test {
 namespace {
 
-using Wait = LayerSums::Wait;
+using Job = LayerJob;
 
 const std::vector<std::uint64_t> kCounts{40960, 129, 20480};
 
 std::uint64_t mark_of(std::uint32_t place) {
-    return pack({DEFT_SUM_BUCKET, 1, place, place + 1 == kCounts.size()});
+    return test::mark_of(place, kCounts.size());
 }
 
 // The last bucket is sent before the rest of the first, and the one between them last.
@@ -44,80 +41,13 @@ Plan urgent_plan(std::uint32_t links) {
     return plan;
 }
 
-// One rank's job: buffers as DDP has them, and the sums that its calls have left.
-class Job {
-public:
-    Job(const Rank& self, Lanes& lanes, std::uint32_t links, const Plan& plan,
-        const cuda::Execution& driver)
-        : self_(self) {
-        CompileOptions options;
-        options.lanes = links;
-        options.layers = true;
-        std::string problem;
-        Script script = compile(plan, shapes_, options, problem);
-        EXPECT_EQ(problem, "");
-        for (std::uint32_t b = 0; b < kCounts.size(); ++b) {
-            script.marks.push_back(mark_of(b));
-            buffers_.push_back(
-                std::make_unique<Device<std::byte>>(std::vector<std::byte>(shapes_[b].bytes())));
-        }
-        ExecutorOptions executing;
-        executing.lease = true;
-        executor = Executor::create(driver, soft_nccl(), self.rank, lanes.pointers, script,
-                                    executing, problem);
-        EXPECT_NE(executor, nullptr) << problem;
-        executor->vouch(std::numeric_limits<std::int64_t>::max());
-    }
-
-    // A call of another count or mark may take the place of a bucket's.
-    int call(std::int64_t t, std::uint32_t b, std::uint64_t mark, std::uint64_t count) {
-        const auto bytes = local_gradient(shapes_[b], self_.rank, t, b);
-        buffers_[b]->set(bytes);
-        Shape shape = shapes_[b];
-        shape.count = count;
-        const int result = hooked_all_reduce(*executor, self_, self_.stream, buffers_[b]->get(),
-                                             buffers_[b]->get(), shape, mark);
-        left.push_back(take_left_sum());
-        return result;
-    }
-    int call(std::int64_t t, std::uint32_t b) { return call(t, b, mark_of(b), kCounts[b]); }
-
-    Wait wait_here(std::uint32_t b) { return left[b].sums->wait_here(b, left[b].iteration); }
-    Wait wait(std::uint32_t b) {
-        return left[b].sums->wait(b, left[b].iteration,
-                                  reinterpret_cast<cuda::Stream>(self_.stream));
-    }
-    void expect_sum(std::int64_t t, std::uint32_t b) {
-        expect_delivered(
-            buffers_[b]->host(), shapes_[b],
-            [&](std::uint64_t i) { return reduced(self_.nranks, t, b, i, ncclSum); },
-            "bucket " + std::to_string(b) + " iteration " + std::to_string(t));
-    }
-    void let_go() {
-        for (const LeftSum& one : left) {
-            if (one.sums != nullptr) {
-                one.sums->release();
-            }
-        }
-        left.clear();
-    }
-
-    std::unique_ptr<Executor> executor;
-    std::vector<LeftSum> left;
-
-private:
-    const Rank& self_;
-    const std::vector<Shape> shapes_ = shapes_of(kCounts);
-    std::vector<std::unique_ptr<Device<std::byte>>> buffers_;
-};
-
 template <class Run>
 void with_jobs(int nranks, std::uint32_t links, const Plan& plan, Run run,
                const cuda::Execution& driver = *cuda::Execution::get()) {
     const Ids ids(links);
     softdev::test::run_ranks(nranks, [&](Rank& self) {
         Lanes lanes(self, ids);
-        Job job(self, lanes, links, plan, driver);
+        Job job(self, lanes, links, plan, shapes_of(kCounts), driver);
         run(job, self);
         job.let_go();
         job.executor.reset();

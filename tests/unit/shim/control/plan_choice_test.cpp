@@ -2,10 +2,13 @@
 // Which plan a measured job gets, within the caps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
 #include "planner/policies/mixed_ages.h"
+#include "planner/simulator/check.h"
+#include "planner/simulator/simulator.h"
 #include "tests/unit/shim/control/measured_job.h"
 
 namespace deft::director {
@@ -62,7 +65,7 @@ TEST(Layers, WhatForwardNeedsFirstOvertakes) {
 // Of the job's sums, all of one size, nothing is known of smaller ones. A lane that was measured
 // tells what a part takes to start, and sums are cut.
 TEST(Layers, HaveTheirSumsCutWhereALaneWasMeasured) {
-    const planner::Plan whole = plan_for(1.3, waiting_layers());
+    const planner::Plan whole = plan_for(1.3, waiting_layers("bytescheduler"));
     EXPECT_LE(whole.transfers.size(), 8U);
     Settings settings = waiting_layers();
     settings.lane_start = 1e-4;
@@ -88,6 +91,61 @@ TEST(Layers, OfMoreThanTwoRanksHaveTheirSumsWhole) {
             EXPECT_EQ(transfer.bytes(), kBytes) << policy;
         }
     }
+}
+
+Settings slow_start(const char* policy) {
+    Settings settings = waiting_layers(policy);
+    settings.lane_start = 0.01 * kCompute;  // of a sum that takes 0.125 of it
+    settings.lane_per_byte = 1;
+    return settings;
+}
+
+// DeAR's: every sum by itself, first halves in backward's order and second ones in forward's.
+TEST(Layers, OfTwoRanksMayHaveTheirSumsInHalves) {
+    const planner::Profile job = job_of(1);
+    const Settings settings = slow_start("dear");
+    std::string note;
+    const planner::Plan plan = choose_plan(job, {}, settings, note);
+    EXPECT_EQ(plan.predicted.verdict, planner::Verdict::Use);
+    EXPECT_FALSE(plan.predicted.late_or_merged());
+    ASSERT_EQ(plan.transfers.size(), 16U);
+    for (std::uint32_t i = 0; i < 16; ++i) {
+        const planner::Transfer& t = plan.transfers[i];
+        EXPECT_EQ(t.operation,
+                  i < 8 ? planner::Operation::ReduceScatter : planner::Operation::AllGather);
+        EXPECT_EQ(t.bucket, i < 8 ? i : 15 - i);
+        EXPECT_EQ(t.bytes(), kBytes);
+        EXPECT_EQ(t.message, i);
+    }
+    const planner::Fabric fabric = fabric_of(job, {}, settings);
+    EXPECT_EQ(plan.predicted.iteration, planner::simulate(plan, job, fabric).iteration);
+    planner::Options options;
+    options.max_delay = 0;
+    options.max_merge = 1;
+    EXPECT_EQ(planner::check_plan(plan, job, fabric, options), std::vector<std::string>());
+    EXPECT_LT(plan.predicted.iteration, 0.95 * plan.predicted.baseline);
+}
+
+bool in_halves(const planner::Plan& plan) {
+    return std::any_of(plan.transfers.begin(), plan.transfers.end(), [](const auto& transfer) {
+        return transfer.operation != planner::Operation::AllReduce;
+    });
+}
+
+// Halves overtake each other without a cut, which costs a start.
+TEST(Layers, HaveTheirSumsInHalvesWhereThatIsTheFastest) {
+    bool some = false;
+    for (const double coverage : {0.5, 0.75, 0.9, 1.0, 1.3, 1.6}) {
+        const double best = plan_for(coverage, slow_start("best")).predicted.iteration;
+        const double dear = plan_for(coverage, slow_start("dear")).predicted.iteration;
+        EXPECT_LE(best, dear * 1.005) << coverage;  // for less nothing is sent in more pieces
+        some = some || in_halves(plan_for(coverage, slow_start("")));
+        Settings more = slow_start("");
+        more.cuts = false;
+        EXPECT_FALSE(in_halves(plan_for(coverage, more))) << coverage;
+        EXPECT_FALSE(in_halves(plan_for(coverage, slow_start("us-byte")))) << coverage;
+    }
+    EXPECT_TRUE(some);
 }
 
 TEST(Layers, GetANamedOrderThoughItGainsNothing) {

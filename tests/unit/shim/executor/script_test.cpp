@@ -243,7 +243,7 @@ TEST(Compile, PlansOfEveryPolicyAreFollowed) {
                 std::string problem;
                 const Script script = compile(plan, shapes, options, problem);
                 if (!problem.empty()) {
-                    EXPECT_NE(problem.find("only all-reduce"), std::string::npos)
+                    EXPECT_NE(problem.find("between two ranks only"), std::string::npos)
                         << policy.name << ": " << problem;
                     continue;
                 }
@@ -433,7 +433,7 @@ TEST_F(Refused, TheFuture) {
 }
 TEST_F(Refused, ReduceScatter) {
     plan.transfers[0].operation = planner::Operation::ReduceScatter;
-    EXPECT_NE(why().find("only all-reduce"), std::string::npos);
+    EXPECT_NE(why().find("only where layers wait"), std::string::npos);
 }
 
 }  // namespace
