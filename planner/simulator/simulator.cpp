@@ -10,7 +10,7 @@ namespace deft::planner {
 namespace {
 
 // A run that does not become steady ends after so many transfers, but not before so many periods.
-constexpr std::size_t kTransfers = 20000;
+constexpr std::size_t kTransfers = 4000;
 constexpr std::uint32_t kPeriods = 32;
 
 // Iterations the oldest gradient of a transfer or an update reaches back.
