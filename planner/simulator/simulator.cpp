@@ -35,12 +35,14 @@ double load(const Plan& plan, const Fabric& fabric) {
     return *std::max_element(held.begin(), held.end()) / plan.period;
 }
 
-// Whether a transfer slows no compute and none of another link down, nor compute a transfer. Then a
-// link's backlog alone changes from period to period, and with it when updates are there.
+// Whether a transfer slows no compute and none of another link down, nor compute a transfer, and no
+// two overlap on a link, whose updates may then take turns. A link's backlog alone changes from
+// period to period here, and with it when updates are there.
 bool undisturbed(const Fabric& fabric) {
     return fabric.groups.empty() &&
            std::all_of(fabric.links.begin(), fabric.links.end(), [](const Link& link) {
-               return link.hops.empty() && link.compute_slowdown == 0 && link.overlap_penalty == 0;
+               return link.hops.empty() && link.in_flight <= 1 && link.compute_slowdown == 0 &&
+                      link.overlap_penalty == 0;
            });
 }
 

@@ -58,6 +58,32 @@ TEST(SteadyState, IsWhatPlansArePredictedToTake) {
     EXPECT_GT(disturbed, 20U);
 }
 
+// Two start-ups overlap, so of two periods one waits and the other hardly does. The last one alone
+// would be off by a third.
+TEST(SteadyState, OfUpdatesThatTakeTurnsIsTheirMean) {
+    Profile profile;
+    profile.buckets = {{"b", 26441281, 0.00264, 0.0032}};
+    profile.forward = 0.0032;
+    profile.backward = 0.003;
+    Fabric fabric;
+    fabric.links = {testing::line("near", 1.9e10, 0.484), testing::line("far", 2.8e9, 0.635)};
+    fabric.links[0].in_flight = 2;
+    Options options;
+    options.max_delay = 3;
+    options.max_merge = 2;
+    for (const std::uint32_t merge : {1U, 2U}) {
+        for (const std::uint32_t delay : {1U, 2U, 3U}) {
+            const Plan plan = plan_generations(profile, fabric, options, merge, delay);
+            const double seconds = in_the_long_run(plan, profile, fabric, 1200);
+            EXPECT_NEAR(plan.predicted.iteration, seconds, 0.01 * seconds)
+                << "merge " << merge << ", delay " << delay;
+        }
+    }
+    const Plan plan = make_plan("best", profile, fabric, options);
+    const double seconds = in_the_long_run(plan, profile, fabric, 1200);
+    EXPECT_NEAR(plan.predicted.iteration, seconds, 0.01 * seconds) << plan.name();
+}
+
 TEST(SteadyState, WaitsForAsManyPeriodsAlikeAsAPeriodDependsOn) {
     SteadyState state(1, 2, 1, 1e-9);
     double at = 0;
