@@ -69,7 +69,7 @@ private:
         if (run.stuck || load(plan_, fabric_) <= 0.95 * run.iteration) {
             return run;
         }
-        return slower(std::move(run), engine(2 * back_ + 4, full(run.iteration)).run());
+        return slower(run, engine(2 * back_ + 4, full(run.iteration)).run());
     }
 
     // What disturbs depends on what is under way at the same time, and that moves for long, or
@@ -88,10 +88,11 @@ private:
         if (run.steady || run.stuck) {
             return run;
         }
-        return slower(std::move(run), engine(most, full(run.iteration)).run_until_steady(back_));
+        return slower(run, engine(most, full(run.iteration)).run_until_steady(back_));
     }
 
-    static SimulationResult slower(SimulationResult run, SimulationResult other) {
+    static const SimulationResult& slower(const SimulationResult& run,
+                                          const SimulationResult& other) {
         return !other.stuck && other.iteration > run.iteration ? other : run;
     }
 
