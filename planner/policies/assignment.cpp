@@ -2,20 +2,24 @@
 #include "planner/policies/assignment.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "planner/policies/builder.h"
+#include "planner/policies/link_queue.h"
 #include "planner/policies/policy.h"
 
 namespace deft::planner {
 namespace {
 
-constexpr double kHair = 1 + 1e-12;     // rounding must not decide whether the optimum is feasible
-constexpr double kNear = 1e-4;          // how closely the shortest length is searched for
-constexpr std::size_t kExchanges = 64;  // buckets up to which exchanges are tried
-constexpr std::size_t kWalk = 200000;   // steps of simulation spent below what bisection found
-constexpr double kBenchmark = 1e8;      // bytes at which links are commonly told apart
+constexpr double kHair = 1 + 1e-12;  // rounding must not decide whether the optimum is feasible
+// How closely the shortest length is searched for: where filling is quick, and where it is not.
+constexpr double kExact = 1e-8;
+constexpr double kNear = 1e-4;
+constexpr std::size_t kFew = 64;       // buckets up to which all is tried
+constexpr std::size_t kWalk = 200000;  // steps of simulation spent below what bisection found
+constexpr double kBenchmark = 1e8;     // bytes at which links are commonly told apart
 
 }  // namespace
 
@@ -28,12 +32,36 @@ Assignment::Assignment(const Profile& profile, const Fabric& fabric, Barrier bar
     for (const Link& link : fabric.links) {
         costs_.push_back(bucket_costs(profile, link));
     }
+    order_buckets(profile);
+    order_links(profile, fabric);
+}
+
+void Assignment::order_buckets(const Profile& profile) {
     by_size_.resize(n_);
     std::iota(by_size_.begin(), by_size_.end(), 0U);
     std::stable_sort(by_size_.begin(), by_size_.end(), [&](std::uint32_t a, std::uint32_t b) {
         return profile.buckets[a].bytes > profile.buckets[b].bytes;
     });
-    order_links(profile, fabric);
+    // The one needed first, of two alike the larger; with one deadline for all, first-fit
+    // decreasing.
+    Set by_deadline = by_size_;
+    std::stable_sort(by_deadline.begin(), by_deadline.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return slack_[a] > slack_[b]; });
+    // Of two of one size the one that exists later first: fewer places are in time for it. Where
+    // all are of one size and have one deadline, this fills any length that can be filled.
+    Set latest_first(n_);
+    std::iota(latest_first.rbegin(), latest_first.rend(), 0U);
+    std::stable_sort(latest_first.begin(), latest_first.end(),
+                     [&](std::uint32_t a, std::uint32_t b) {
+                         return profile.buckets[a].bytes > profile.buckets[b].bytes;
+                     });
+    orders_ = {by_deadline};
+    if (latest_first != by_deadline) {
+        orders_.push_back(latest_first);
+    }
+    if (by_size_ != by_deadline && n_ <= kFew) {
+        orders_.push_back(by_size_);
+    }
 }
 
 // Where the costs of two links cross, which of them is filled first decides: one is the faster for
@@ -109,28 +137,60 @@ bool Assignment::in_time(std::uint32_t link, const Set& set, double length) cons
     return std::isfinite(length_in_time(link, set, length));
 }
 
-Assignment::LinkOf Assignment::fill(double length, Order order, const Links& links,
-                                    double& longest) const {
-    std::vector<std::uint32_t> left = by_size_;
-    if (order == Order::DeadlineFirst) {
-        std::stable_sort(left.begin(), left.end(),
-                         [&](std::uint32_t a, std::uint32_t b) { return slack_[a] > slack_[b]; });
+// One link that is being filled.
+class Assignment::Filling {
+public:
+    explicit Filling(const Assignment& all) : all_(all), queue_(all.n_) {}
+
+    void begin(std::uint32_t link) {
+        link_ = link;
+        set_.clear();
+        queue_.clear();
     }
+
+    // The link's length with one bucket more; infinite, and the bucket is not taken, if that is
+    // longer than `length`.
+    double take(std::uint32_t i, double length) {
+        if (all_.barrier_ == Barrier::Update) {
+            queue_.add(i, all_.profile_.buckets[i].ready, all_.costs_[link_][i]);
+            const double took = queue_.done() + all_.slack_[i];
+            if (took <= length * kHair) {
+                return took;
+            }
+            queue_.remove(i);
+            return INFINITY;
+        }
+        const auto at = set_.insert(std::lower_bound(set_.begin(), set_.end(), i), i);
+        const double took = all_.length_in_time(link_, set_, length);
+        if (!std::isfinite(took)) {
+            set_.erase(at);
+        }
+        return took;
+    }
+
+private:
+    const Assignment& all_;
+    std::uint32_t link_ = 0;
+    Set set_;          // where deadlines differ
+    LinkQueue queue_;  // where they do not
+};
+
+Assignment::LinkOf Assignment::fill(double length, const Set& order, const Links& links,
+                                    double& longest) const {
+    Set left = order;
     LinkOf link_of(n_, kNone);
-    std::vector<std::uint32_t> late;
-    Set set;
+    Set late;
+    Filling filling(*this);
     longest = 0;
     for (const std::uint32_t j : links) {
         late.clear();
-        set.clear();
+        filling.begin(j);
         for (const std::uint32_t i : left) {
-            const auto at = set.insert(std::lower_bound(set.begin(), set.end(), i), i);
-            const double took = length_in_time(j, set, length);
+            const double took = filling.take(i, length);
             if (std::isfinite(took)) {
                 link_of[i] = j;
                 longest = std::max(longest, took);
             } else {
-                set.erase(at);
                 late.push_back(i);
             }
         }
@@ -171,12 +231,9 @@ std::vector<double> Assignment::starts(const LinkOf& link_of) const {
 Assignment::LinkOf Assignment::shortest(double least) const {
     Found best;
     for (const Links& links : link_orders_) {
-        for (const Order order : {Order::DeadlineFirst, Order::LargestFirst}) {
-            // One deadline for all: the two orders are one.
-            if (order == Order::DeadlineFirst || barrier_ != Barrier::Update) {
-                bisect(least, order, links, best);
-                walk_down(least, order, links, best);
-            }
+        for (const Set& order : orders_) {
+            bisect(least, order, links, best);
+            walk_down(least, order, links, best);
         }
     }
     LinkOf& link_of = best.link_of;
@@ -187,12 +244,13 @@ Assignment::LinkOf Assignment::shortest(double least) const {
 
 // At the lengths at which first-fit decreasing is commonly tried: what fits into a length need not
 // fit into a longer one, so other lengths would find other assignments, and sometimes worse ones.
-void Assignment::bisect(double least, Order order, const Links& links, Found& best) const {
+void Assignment::bisect(double least, const Set& order, const Links& links, Found& best) const {
     double low = profile_.compute();
     double mine = INFINITY;
     double reach = low;
     double longest = 0;
-    for (int i = 0; i < 100 && mine - low > kNear * low; ++i) {
+    const double near = barrier_ == Barrier::Update ? kExact : kNear;
+    for (int i = 0; i < 100 && mine - low > near * low; ++i) {
         const LinkOf found = reach < least / kHair ? LinkOf() : fill(reach, order, links, longest);
         if (found.empty()) {
             low = reach;
@@ -208,11 +266,14 @@ void Assignment::bisect(double least, Order order, const Links& links, Found& be
 }
 
 // Bisection misses lengths that fit below one that does not. Filling goes another way only where a
-// set that was in time is so no longer: from one such length down to the next, none is missed. Jobs
-// of hundreds of buckets have too many of them, and little to gain.
-void Assignment::walk_down(double least, Order order, const Links& links, Found& best) const {
+// set that was in time is so no longer: from one such length down to the next, none is missed. Of
+// hundreds of buckets there are too many: the walk ends after so much work.
+void Assignment::walk_down(double least, const Set& order, const Links& links, Found& best) const {
     constexpr double kBelow = 1 - 1e-9;
-    const std::size_t steps = std::size_t{n_} * n_ * links.size();  // of one filling, at most
+    // Of one filling, at most.
+    const std::size_t each =
+        barrier_ == Barrier::Update ? static_cast<std::size_t>(std::bit_width(n_)) : n_;
+    const std::size_t steps = n_ * each * links.size();
     double reach = best.length * kBelow;
     for (std::size_t i = 0; i < kWalk / steps && reach >= least; ++i) {
         double longest = 0;
@@ -254,7 +315,7 @@ bool Assignment::improve(LinkOf& link_of) const {
                 link_of[i] = j;
                 return true;
             }
-            for (std::size_t k = 0; n_ <= kExchanges && k < sets[j].size(); ++k) {
+            for (std::size_t k = 0; n_ <= kFew && k < sets[j].size(); ++k) {
                 if (with(last, i, sets[j][k]) && with(j, sets[j][k], i)) {
                     link_of[i] = j;
                     link_of[sets[j][k]] = last;

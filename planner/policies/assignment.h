@@ -20,16 +20,10 @@ public:
     static constexpr std::uint32_t kNone = ~std::uint32_t{0};
     using LinkOf = std::vector<std::uint32_t>;  // by bucket: index into the fabric's links
 
-    // In which order buckets are offered to a link, which takes each that leaves all in time.
-    enum class Order : std::uint8_t {
-        DeadlineFirst,  // the one needed first, of two alike the larger
-        LargestFirst,   // first-fit decreasing
-    };
-
     Assignment(const Profile& profile, const Fabric& fabric, Barrier barrier);
 
-    // The shortest iteration that either order reaches, improved by moves and exchanges. `least`:
-    // no iteration is shorter.
+    // The shortest iteration that any of the orders reaches, improved by moves and exchanges.
+    // `least`: no iteration is shorter.
     LinkOf shortest(double least) const;
     // Any assignment that keeps to this length, found by branch and bound that looks at no more
     // than `effort` placements. Empty: there is none, or it was not found.
@@ -49,12 +43,16 @@ private:
         double length = INFINITY;
     };
 
-    // Links are filled one after the other, in the order given. Empty: some bucket is late.
+    // Links are filled one after the other, in the order given; each takes every bucket that leaves
+    // all of its own in time. Empty: some bucket is late.
     // `longest`: of all sets of a link that were in time, the longest.
-    LinkOf fill(double length, Order order, const Links& links, double& longest) const;
-    void bisect(double least, Order order, const Links& links, Found& best) const;
-    void walk_down(double least, Order order, const Links& links, Found& best) const;
+    LinkOf fill(double length, const Set& order, const Links& links, double& longest) const;
+    void bisect(double least, const Set& order, const Links& links, Found& best) const;
+    void walk_down(double least, const Set& order, const Links& links, Found& best) const;
+    void order_buckets(const Profile& profile);
     void order_links(const Profile& profile, const Fabric& fabric);
+    // The link with one bucket more, if it is in time with it.
+    class Filling;
 
     double link_length(std::uint32_t link, const Set& set, std::vector<double>* starts) const;
     double length_in_time(std::uint32_t link, const Set& set, double length) const;
@@ -71,7 +69,8 @@ private:
     std::vector<std::vector<double>> costs_;  // by link and bucket
     Links links_;                             // fastest first, for the mean bucket
     std::vector<Links> link_orders_;          // the fastest first for other sizes too
-    std::vector<std::uint32_t> by_size_;      // buckets, largest first
+    Set by_size_;                             // buckets, largest first
+    std::vector<Set> orders_;                 // in which they are offered to a link
 };
 
 // The plan of an assignment; the job as it is where there is none.

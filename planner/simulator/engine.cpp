@@ -140,6 +140,10 @@ void Engine::land(const Flight& flight) {
     for (const std::uint32_t x : message.parts) {
         const Transfer& t = plan_.transfers[x];
         last_seen_[x] = {flight.period, flight.start, now_};
+        if (steady_) {
+            const double from = cycle_start_[flight.period * plan_.period + t.iteration];
+            steady_->ended(x, flight.period, now_ - from);
+        }
         const std::int64_t newest =
             static_cast<std::int64_t>(flight.period) * plan_.period + t.generation.newest();
         if (newest < 0) {
@@ -296,6 +300,9 @@ void Engine::pass_marks(double work) {
         if (mark.kind == Kind::BackwardStart) {
             cycle_start_[mark.iteration] = at;
             exposed_at_[mark.iteration] = waited_;
+            if (steady_) {
+                steady_->began(mark.iteration, at);
+            }
         }
         if (simulation_.timeline) {
             draw(mark, at);
@@ -342,6 +349,11 @@ SimulationResult Engine::run() {
         }
         advance(at);
         ++result_.events;
+        if (steady_ && steady_->reached() != 0) {
+            iterations_ = steady_->reached();
+            result_.steady = true;
+            break;
+        }
         complete_all();
         settle();
     }
@@ -368,18 +380,21 @@ void Engine::complete_all() {
     }
 }
 
-// The result of a run that has come to its end: means over the last period.
+// The result of a run that has come to its end: means over the last period, and over the last half
+// of a run that should have become steady and has not: it may swing between two states for good.
 void Engine::summarise() {
     for (std::uint32_t i = 0; i < iterations_; ++i) {
         result_.iterations.push_back(cycle_start_[i + 1] - cycle_start_[i]);
     }
-    const std::uint32_t from = iterations_ >= plan_.period ? iterations_ - plan_.period : 0;
+    const std::uint32_t last = iterations_ >= plan_.period ? iterations_ - plan_.period : 0;
+    const std::uint32_t from =
+        steady_ && !result_.steady ? iterations_ / plan_.period / 2 * plan_.period : last;
     result_.iteration =
         (cycle_start_[iterations_] - cycle_start_[from]) / static_cast<double>(iterations_ - from);
     result_.exposed =
         (exposed_at_[iterations_] - exposed_at_[from]) / static_cast<double>(iterations_ - from);
-    for (std::uint32_t i = from; i < iterations_; ++i) {
-        result_.cycles.push_back(cycle_start_[i] - cycle_start_[from]);
+    for (std::uint32_t i = last; i < iterations_; ++i) {
+        result_.cycles.push_back(cycle_start_[i] - cycle_start_[last]);
     }
     for (double& busy : busy_) {
         result_.link_busy.push_back(now_ > 0 ? busy / now_ : 0);

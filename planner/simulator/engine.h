@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "planner/simulator/compute_program.h"
 #include "planner/simulator/simulator.h"
+#include "planner/simulator/steady_state.h"
 
 namespace deft::planner {
 
@@ -18,6 +20,8 @@ namespace engine {
 
 constexpr double kNever = INFINITY;
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
+// Periods that differ by less than this part of their compute are alike.
+constexpr double kAlike = 1e-6;
 
 // Transfers of one link that travel together.
 struct Message {
@@ -81,6 +85,13 @@ public:
     }
 
     SimulationResult run();
+    // The same, but ends with the first period from which on all are alike, if there is one;
+    // `reach`: periods that a period depends on.
+    SimulationResult run_until_steady(std::uint32_t reach) {
+        const double least = engine::kAlike * profile_.compute();
+        steady_.emplace(plan_.transfers.size(), plan_.period, reach, least);
+        return run();
+    }
 
 private:
     void prepare_links();
@@ -108,7 +119,7 @@ private:
     const Profile& profile_;
     const Fabric& fabric_;
     const Simulation& simulation_;
-    const std::uint32_t iterations_;
+    std::uint32_t iterations_;
     const double links_from_;  // no transfer starts before
     ComputeProgram program_;
 
@@ -151,6 +162,7 @@ private:
         double finish = 0;
     };
     std::vector<Span> last_seen_;  // last instance of each transfer
+    std::optional<SteadyState> steady_;
     SimulationResult result_;
 };
 

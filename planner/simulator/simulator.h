@@ -19,7 +19,7 @@ struct RateChange {
 };
 
 struct Simulation {
-    std::uint32_t iterations = 0;  // 0: enough whole periods to be past the start
+    std::uint32_t iterations = 0;  // 0: until periods repeat, or long enough to tell
     std::uint32_t ranks = 1;
     double jitter = 0;                   // each rank's compute is slower by up to this fraction
     std::uint64_t seed = 1;              // of the jitter; drawn anew for every rank and iteration
@@ -43,7 +43,9 @@ struct Interval {
 };
 
 struct SimulationResult {
-    double iteration = 0;            // mean over the last whole period, seconds; infinite: stuck
+    // Mean seconds over the last whole period, or over the last half of a run that should have
+    // come to repeat itself and has not; infinite: stuck.
+    double iteration = 0;
     std::vector<double> iterations;  // start of backward to start of the next backward
     double exposed = 0;              // mean seconds per iteration in which compute waits
     std::vector<double> cycles;      // start of backward, first to last of the last whole period
@@ -52,7 +54,8 @@ struct SimulationResult {
     std::vector<double> finishes;
     std::vector<Interval> timeline;
     std::uint64_t events = 0;
-    bool stuck = false;  // a link that is down, or a plan that waits for itself
+    bool steady = false;  // ended because from here on all periods are alike
+    bool stuck = false;   // a link that is down, or a plan that waits for itself
 };
 
 SimulationResult simulate(const Plan& plan, const Profile& profile, const Fabric& fabric,

@@ -80,6 +80,57 @@ TEST(DeadlineFirst, IsNeverLongerThanFirstFitDecreasingWhereCostsCross) {
     }
 }
 
+// Hundreds of buckets: of any size, of few sizes as DDP makes them, all alike, and a few that are
+// large among small ones; links up to 100 times as fast as others.
+TEST(DeadlineFirst, IsNeverLongerThanFirstFitDecreasingOfHundredsOfBuckets) {
+    for (std::uint64_t seed = 0; seed < 36; ++seed) {
+        std::mt19937_64 random(seed);
+        Profile profile =
+            testing::random_profile(random, 40 + static_cast<std::uint32_t>(random() % 400));
+        for (Bucket& bucket : profile.buckets) {
+            const bool large = random() % 10 == 0;
+            const std::uint64_t sizes[] = {bucket.bytes, (1 + random() % 5) * 26214400, 26214400,
+                                           large ? 200000000 : 4096 * (1 + random() % 64)};
+            bucket.bytes = sizes[seed % 4];
+        }
+        const double beta = testing::uniform(random, 0.5, 3) * profile.compute() /
+                            static_cast<double>(profile.bytes());
+        const double fastest = seed % 3 == 0 ? 100 : 4;
+        Fabric fabric;
+        for (std::uint64_t j = 0; j < 2 + random() % 7; ++j) {
+            const double alpha = testing::uniform(random, 0, 1) * profile.compute() /
+                                 static_cast<double>(profile.size());
+            fabric.links.push_back(testing::line("nic" + std::to_string(j),
+                                                 testing::uniform(random, 0.3, fastest) / beta,
+                                                 random() % 2 == 0 ? alpha : 0));
+        }
+        const double decreasing = testing::first_fit_decreasing(profile, fabric);
+        Options options;
+        for (const Barrier barrier : {Barrier::Update, Barrier::Layer}) {
+            options.barrier = barrier;
+            EXPECT_LE(seconds("edf", profile, fabric, options), decreasing * (1 + 1e-6))
+                << "seed " << seed << ", barrier " << to_string(barrier);
+        }
+    }
+}
+
+// All buckets alike: as long as the latest of them takes the first place that is in time.
+TEST(DeadlineFirst, IsTheOptimumOfBucketsThatAreAllAlike) {
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+        std::mt19937_64 random(seed);
+        Profile profile =
+            testing::random_profile(random, 3 + static_cast<std::uint32_t>(random() % 5));
+        for (Bucket& bucket : profile.buckets) {
+            bucket.bytes = 26214400;
+        }
+        const Fabric fabric =
+            testing::random_fabric(random, 2 + static_cast<std::uint32_t>(random() % 2), false);
+        EXPECT_NEAR(seconds("edf", profile, fabric) / testing::best_whole_buckets(profile, fabric),
+                    1, 1e-6)
+            << "seed " << seed;
+    }
+}
+
 // An assignment knows nothing of pipes that links share, nor of compute that they slow down.
 TEST(DeadlineFirst, IsNeverSlowerThanTheJobAsItIs) {
     for (std::uint64_t seed = 0; seed < 1000; ++seed) {
