@@ -5,11 +5,14 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "tools/doctor/command_words.h"
 #include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_lines.h"
+#include "tools/doctor/shell_line.h"
 #include "tools/doctor/shell_value.h"
+#include "tools/environment_loss.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -23,68 +26,6 @@ bool is_assignment(const std::string& word) {
                        [](unsigned char letter) { return std::isalnum(letter) || letter == '_'; });
 }
 
-// Splits into commands and words as a shell does, as far as one line tells.
-class ShellLine {
-public:
-    std::vector<std::vector<std::string>> split(std::string_view line) {
-        for (std::size_t i = 0; i < line.size(); ++i) {
-            const char letter = line[i];
-            if (quote_ != '\0') {
-                quoted(line, i);
-            } else if (letter == '\'' || letter == '"') {
-                quote_ = letter;
-                in_word_ = true;
-            } else if (letter == '\\' && i + 1 < line.size()) {
-                word_ += line[++i];
-                in_word_ = true;
-            } else if (letter == '#' && !in_word_) {
-                break;
-            } else if (letter == ' ' || letter == '\t') {
-                end_word();
-            } else if (letter == ';' || letter == '|' || letter == '&' || letter == '(' ||
-                       letter == ')' || letter == '`') {
-                end_command();
-            } else {
-                word_ += letter;
-                in_word_ = true;
-            }
-        }
-        end_command();
-        return std::move(commands_);
-    }
-
-private:
-    std::vector<std::vector<std::string>> commands_;
-    std::vector<std::string> words_;
-    std::string word_;
-    bool in_word_ = false;
-    char quote_ = '\0';
-
-    void quoted(std::string_view line, std::size_t& i) {
-        if (line[i] == quote_) {
-            quote_ = '\0';
-        } else if (quote_ == '"' && line[i] == '\\' && i + 1 < line.size()) {
-            word_ += line[++i];
-        } else {
-            word_ += line[i];
-        }
-    }
-    void end_word() {
-        if (in_word_) {
-            words_.push_back(std::move(word_));
-        }
-        word_.clear();
-        in_word_ = false;
-    }
-    void end_command() {
-        end_word();
-        if (!words_.empty()) {
-            commands_.push_back(std::move(words_));
-        }
-        words_.clear();
-    }
-};
-
 class ShellScript {
 public:
     ShellScript(const std::string& file, std::string_view text)
@@ -92,22 +33,26 @@ public:
 
     void line(int number, std::string_view text, bool indented) {
         indented_ = indented;
-        const int open = open_;
+        subshell_ = open_ > 0;
+        const bool begins = open_ == 0 && text.starts_with("(");
+        subshells_ += begins ? 1 : 0;
+        place_ = begins || subshell_ ? subshells_ : 0;
         note_parentheses(text);
-        subshell_ = open > 0;
         // Slurm reads such a line, whatever the shell makes of it.
         if (text.starts_with("#SBATCH") && has(text, "--export=") && !has(text, "ALL") &&
             !has(text, "LD_PRELOAD")) {
             found_.preload_resets.push_back({file_, number, std::string(text)});
         }
-        for (std::vector<std::string>& words : shell_commands(text)) {
-            command(number, std::string(text), std::move(words));
+        for (ShellCommand& each : split_shell_line(text)) {
+            captured_ = each.captured;
+            command(number, std::string(text), std::move(each.words));
         }
     }
     ScriptText finish() {
         if (!found_.commands.empty()) {
             found_.commands.back().last = true;
         }
+        drop_errands();
         // Later lines put deft back, in one way or another.
         for (auto* const lines : {&found_.preload_resets, &found_.preload_doubts}) {
             std::erase_if(*lines, [&](const ScriptLine& each) { return each.line < put_back_; });
@@ -123,18 +68,45 @@ private:
     bool indented_ = false;                       // the line
     bool subshell_ = false;                       // it stands in one that began above it
     int open_ = 0;                                // parentheses of subshells
+    int subshells_ = 0;                           // that have begun
+    int place_ = 0;                               // the line's subshell; 0: none
+    bool captured_ = false;                       // the command
     std::map<std::string, std::string> sources_;  // of variables that hold names: the line
+    std::set<std::string> kept_;                  // variables that hold what LD_PRELOAD was
+    std::set<int> working_;                       // subshells that do more than errands
+    std::map<int, int> in_subshell_;              // lines of resets: in which subshell
+
+    void reset(int number, const std::string& text) {
+        found_.preload_resets.push_back({file_, number, text});
+        if (place_ > 0) {
+            in_subshell_[number] = place_;
+        }
+    }
+    // What a subshell takes away is back behind it.
+    void drop_errands() {
+        std::erase_if(found_.preload_resets, [&](const ScriptLine& each) {
+            const auto in = in_subshell_.find(each.line);
+            return in != in_subshell_.end() && !working_.contains(in->second);
+        });
+    }
+    bool names_kept(const std::string& value) const {
+        return std::any_of(kept_.begin(), kept_.end(), [&](const std::string& name) {
+            return has(value, "$" + name) || has(value, "${" + name);
+        });
+    }
 
     void assign(int number, const std::string& text, const std::string& word) {
         const auto equals = word.find('=');
         const std::string name = word.substr(0, equals);
         const std::string value = word.substr(equals + 1);
         if (name == "LD_PRELOAD") {
-            if (names_ours(value)) {
+            if (names_ours(value) || names_kept(value)) {
                 put_back_ = number;
             } else if (!keeps_preload(value)) {
-                found_.preload_resets.push_back({file_, number, text});
+                reset(number, text);
             }
+        } else if (has(value, "$LD_PRELOAD") || has(value, "${LD_PRELOAD")) {
+            kept_.insert(name);
         }
         if (name == "PYTHONPATH" && !has(value, "PYTHONPATH")) {
             found_.python_path_resets.push_back({file_, number, text});
@@ -198,7 +170,7 @@ private:
     }
     void note(Removal removal, int number, const std::string& text) {
         if (removal == Removal::Yes) {
-            found_.preload_resets.push_back({file_, number, text});
+            reset(number, text);
         } else if (removal == Removal::Perhaps) {
             found_.preload_doubts.push_back({file_, number, text});
         }
@@ -247,8 +219,8 @@ private:
         if (computed && has(text, "unset ")) {
             note(removal_by(text), number, text);
         } else if (words.front() == "eval" && !has(inner, "$")) {
-            for (std::vector<std::string>& each : shell_commands(inner)) {
-                command(number, text, std::move(each));
+            for (ShellCommand& each : split_shell_line(inner)) {
+                command(number, text, std::move(each.words));
             }
         }
     }
@@ -301,13 +273,20 @@ private:
         while (at < words.size() && keyword(words[at])) {
             ++at;
         }
-        for (; at < words.size() && is_assignment(words[at]); ++at) {
-            assign(number, text, words[at]);
+        std::size_t behind = at;
+        while (behind < words.size() && is_assignment(words[behind])) {
+            ++behind;
+        }
+        const bool errands = behind < words.size() && is_errand(words[behind]);
+        for (; at < behind; ++at) {
+            if (!errands) {
+                assign(number, text, words[at]);
+            }
         }
         const bool exec = at < words.size() && words[at] == "exec";
         at += exec ? 1 : 0;
         if (exec && at < words.size() && words[at].starts_with("-") && has(words[at], "c")) {
-            found_.preload_resets.push_back({file_, number, text});
+            reset(number, text);
             ++at;
         }
         words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
@@ -330,8 +309,13 @@ private:
         if (words.front() == "eval" || words.front() == "source" || words.front() == ".") {
             evaluate(number, text, words);
         }
-        if (env_unsets(words, "LD_PRELOAD")) {
-            found_.preload_resets.push_back({file_, number, text});
+        if (place_ > 0 && !is_errand(words.front())) {
+            working_.insert(place_);
+        }
+        std::vector<std::string> ignored;
+        const std::vector<std::string> behind = command_behind(words, ignored);
+        if (env_unsets(words, "LD_PRELOAD") && (behind.empty() || !is_errand(behind.front()))) {
+            reset(number, text);
         }
         // Behind a launcher too: `srun deft run -- ./train`.
         const auto ours = std::adjacent_find(words.begin(), words.end(),
@@ -341,15 +325,11 @@ private:
         if (ours != words.end()) {
             put_back_ = number;
         }
-        found_.commands.push_back({std::move(words), number, exec});
+        found_.commands.push_back({std::move(words), number, exec, captured_});
     }
 };
 
 }  // namespace
-
-std::vector<std::vector<std::string>> shell_commands(std::string_view line) {
-    return ShellLine().split(line);
-}
 
 ScriptText read_shell_script(const std::string& file, std::string_view text) {
     ShellScript script(file, text);

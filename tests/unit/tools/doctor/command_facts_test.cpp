@@ -255,6 +255,31 @@ TEST_F(CommandFactsTest, FirstLinesThatWorkInSpiteOfACr) {
     EXPECT_FALSE(lacks("#!" + folder_ + "/perl -w\r"));
 }
 
+TEST_F(CommandFactsTest, AnSrunWhoseOutputIsTakenIsNotTheJobs) {
+    write("srun", "#!/bin/sh\n");
+    EXPECT_TRUE(with_line("srun python3 -c 'print(1)'").srun);
+    EXPECT_FALSE(with_line("A=$(srun python3 -c 'print(1)')").srun);
+    EXPECT_FALSE(with_line("A=`srun python3 a.py`").srun);
+    EXPECT_TRUE(with_line("A=$(date); srun python3 a.py").srun);
+}
+
+TEST_F(CommandFactsTest, FilesOfAnImageAreNotThisHosts) {
+    for (const char* name : {"apptainer", "srun", "enroot"}) {
+        write(name, "#!/bin/sh\n");
+    }
+    for (const Words& client : {Words{"apptainer", "exec", "x.sif"},
+                                Words{"srun", "--container-image=x"}, Words{"enroot", "start"}}) {
+        for (const Words& job : {Words{"deft", "run", "--", "python9", "/work/no.py"},
+                                 Words{"python9", "/work/no.py"}}) {
+            Words words = client;
+            words.insert(words.end(), job.begin(), job.end());
+            for (const ProgramFacts& program : read(words).programs) {
+                EXPECT_NE(program.file, "") << client[0] << " " << program.word;
+            }
+        }
+    }
+}
+
 TEST_F(CommandFactsTest, AValueThatIsComputedIsUnknown) {
     const auto value = [&](const std::string& line) {
         return read_command({"sh", write("job.sh", line + "\npython3 x.py\n")}, environment_)

@@ -85,6 +85,39 @@ TEST(ScriptText, ShellThatKeepsThePreload) {
     EXPECT_THAT(shell_resets("deft run -- true\nunset LD_PRELOAD\n./train"), ElementsAre(2));
 }
 
+// What is no part of the job may do without deft.
+TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
+    for (const char* text :
+         {"LD_PRELOAD= ls\n./train", "A=1 LD_PRELOAD=/x.so nvidia-smi -L\n./train",
+          "env -u LD_PRELOAD scontrol show job\n./train", "(unset LD_PRELOAD; ls)\n./train",
+          "(\n  unset LD_PRELOAD\n  cp a b\n)\n./train",
+          "old=$LD_PRELOAD\nunset LD_PRELOAD\nmodule load x\nexport LD_PRELOAD=$old\n./train",
+          "old=\"${LD_PRELOAD:-}\"\nLD_PRELOAD=\nexport LD_PRELOAD=\"${old}\"\n./train"}) {
+        EXPECT_THAT(shell_resets(text), IsEmpty()) << text;
+    }
+    for (const char* text :
+         {"LD_PRELOAD= python3 x.py\nls", "(unset LD_PRELOAD; ./train)\nls",
+          "(\n  unset LD_PRELOAD\n  ./train\n)", "(ls)\nunset LD_PRELOAD\n./train",
+          "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train", "old=x\nLD_PRELOAD=$old ./train",
+          "env -u LD_PRELOAD ./train"}) {
+        EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
+    }
+}
+
+TEST(ScriptText, ShellThatTakesWhatACommandPrints) {
+    const auto captured = [](const char* line) {
+        std::vector<bool> found;
+        for (const ScriptCommand& each : read_shell_script("j", line).commands) {
+            found.push_back(each.captured);
+        }
+        return found;
+    };
+    EXPECT_THAT(captured("A=$(srun hostname | sort); ./train"), ElementsAre(true, true, false));
+    EXPECT_THAT(captured("A=`srun hostname` ./train"), ElementsAre(true, false));
+    EXPECT_THAT(captured("echo $( (srun a); srun b ) c"), ElementsAre(false, true, true, false));
+    EXPECT_THAT(captured("(srun a); srun b"), ElementsAre(false, false));
+}
+
 TEST(ScriptText, ShellThatTakesAwayNamesOfALoop) {
     for (const char* text :
          {"for v in LD_PRELOAD A; do unset $v; done",
