@@ -39,7 +39,8 @@ public:
         place_ = begins || subshell_ ? subshells_ : 0;
         note_parentheses(text);
         // Slurm reads such a line, whatever the shell makes of it.
-        if (text.starts_with("#SBATCH") && has(text, "--export=") && !has(text, "ALL") &&
+        const bool exports = has(text, "--export=") || has(text, "--export ");
+        if (text.starts_with("#SBATCH") && exports && !has(text, "ALL") &&
             !has(text, "LD_PRELOAD")) {
             found_.preload_resets.push_back({file_, number, std::string(text)});
         }
@@ -53,6 +54,7 @@ public:
             found_.commands.back().last = true;
         }
         drop_errands();
+        drop_assignments_for_others();
         // Later lines put deft back, in one way or another.
         for (auto* const lines : {&found_.preload_resets, &found_.preload_doubts}) {
             std::erase_if(*lines, [&](const ScriptLine& each) { return each.line < put_back_; });
@@ -74,13 +76,43 @@ private:
     std::map<std::string, std::string> sources_;  // of variables that hold names: the line
     std::set<std::string> kept_;                  // variables that hold what LD_PRELOAD was
     std::set<int> working_;                       // subshells that do more than errands
-    std::map<int, int> in_subshell_;              // lines of resets: in which subshell
+    static constexpr std::size_t kNoCommand = ~std::size_t{0};
+    std::size_t before_ = kNoCommand;        // the command before which an assignment stands
+    std::map<int, std::size_t> of_command_;  // lines of resets: the command that they are for
+    std::map<int, std::size_t> for_one_;     // lines of assignments, likewise
+    std::map<int, int> in_subshell_;         // lines of resets: in which subshell
 
     void reset(int number, const std::string& text) {
         found_.preload_resets.push_back({file_, number, text});
         if (place_ > 0) {
             in_subshell_[number] = place_;
         }
+        if (before_ != kNoCommand) {
+            of_command_[number] = before_;
+        }
+    }
+    // `A=1 COMMAND` is of that command alone, which is not the job where a later one may be.
+    void drop_assignments_for_others() {
+        const auto& commands = found_.commands;
+        const auto job = std::find_if(commands.rbegin(), commands.rend(), [](const auto& each) {
+            return !is_errand(each.words.front());
+        });
+        const auto behind = job == commands.rend()
+                                ? commands.size()
+                                : static_cast<std::size_t>(commands.rend() - job);
+        std::erase_if(found_.assignments, [&](const ScriptAssignment& each) {
+            const auto of = for_one_.find(each.line);
+            return of != for_one_.end() && of->second + 1 < behind;
+        });
+        std::erase_if(found_.preload_resets, [&](const ScriptLine& each) {
+            const auto of = of_command_.find(each.line);
+            return of != of_command_.end() && of->second + 1 < behind &&
+                   !may_be_job(commands[of->second].words);
+        });
+    }
+    static bool may_be_job(const std::vector<std::string>& words) {
+        return likely_job(words) || words.front().find('/') != std::string::npos ||
+               is_shell(words.front());
     }
     // What a subshell takes away is back behind it.
     void drop_errands() {
@@ -126,6 +158,9 @@ private:
             }
         } else if (value.kind != Kind::Kept && !(perhaps && is_meeting_place(name))) {
             found_.assignments.push_back({name, value.text, number, value.kind == Kind::Default});
+            if (before_ != kNoCommand) {
+                for_one_[number] = before_;
+            }
         }
     }
     // Not PATH and its like: what was in them is most likely still there.
@@ -278,11 +313,13 @@ private:
             ++behind;
         }
         const bool errands = behind < words.size() && is_errand(words[behind]);
+        before_ = behind < words.size() ? found_.commands.size() : kNoCommand;
         for (; at < behind; ++at) {
             if (!errands) {
                 assign(number, text, words[at]);
             }
         }
+        before_ = kNoCommand;
         const bool exec = at < words.size() && words[at] == "exec";
         at += exec ? 1 : 0;
         if (exec && at < words.size() && words[at].starts_with("-") && has(words[at], "c")) {

@@ -151,6 +151,17 @@ class Slips(DoctorTest):
                            inside=two_hosts(listening(f"env {variable}={value}", variable)))
 
     @needs_mounts
+    def test_a_link_of_the_operators_that_this_host_lacks(self):
+        """A job ignores the line and takes all links."""
+        said = self.first("settings-line-ignored", "warning", 'no interface is named "ib0"',
+                          inside=two_hosts(
+                              f"mkdir -p upper\nmount -t tmpfs none upper\nmkdir upper/u upper/w\n"
+                              f"mount -t overlay -o lowerdir=/etc,upperdir={self.folder}/upper/u,"
+                              f"workdir={self.folder}/upper/w none /etc\nrm -rf /etc/deft\n"
+                              "mkdir /etc/deft\necho DEFT_INTERFACES=ib0 >/etc/deft/deft.conf"))
+        self.assertIn("links: eth0 (MTU 1500), eth1 (MTU 1500)", said)
+
+    @needs_mounts
     def test_a_file_of_settings_in_the_wrong_place(self):
         for place in ("/etc/deft.conf", "/etc/deft/deft.conf.rpmsave"):
             with self.subTest(place=place):

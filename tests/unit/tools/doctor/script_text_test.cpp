@@ -38,6 +38,7 @@ TEST(ScriptText, ShellThatTakesThePreloadAway) {
 
 TEST(ScriptText, WhatSlurmReadsOfAScript) {
     EXPECT_THAT(shell_resets("#!/bin/sh\n#SBATCH --export=NONE\nsrun ./train\n"), ElementsAre(2));
+    EXPECT_THAT(shell_resets("#!/bin/sh\n#SBATCH --export NONE\nsrun ./train\n"), ElementsAre(2));
     EXPECT_THAT(shell_resets("#SBATCH --export=ALL,A=1\nsrun ./train\n"), IsEmpty());
     EXPECT_THAT(shell_resets("#SBATCH --export=NONE\nsrun deft run -- ./train\n"), IsEmpty());
 }
@@ -89,19 +90,31 @@ TEST(ScriptText, ShellThatKeepsThePreload) {
 TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
     for (const char* text :
          {"LD_PRELOAD= ls\n./train", "A=1 LD_PRELOAD=/x.so nvidia-smi -L\n./train",
-          "env -u LD_PRELOAD scontrol show job\n./train", "(unset LD_PRELOAD; ls)\n./train",
-          "(\n  unset LD_PRELOAD\n  cp a b\n)\n./train",
+          "env -u LD_PRELOAD scontrol show job\n./train", "LD_PRELOAD=/x.so tool\n./train",
+          "(unset LD_PRELOAD; ls)\n./train", "(\n  unset LD_PRELOAD\n  cp a b\n)\n./train",
           "old=$LD_PRELOAD\nunset LD_PRELOAD\nmodule load x\nexport LD_PRELOAD=$old\n./train",
           "old=\"${LD_PRELOAD:-}\"\nLD_PRELOAD=\nexport LD_PRELOAD=\"${old}\"\n./train"}) {
         EXPECT_THAT(shell_resets(text), IsEmpty()) << text;
     }
     for (const char* text :
-         {"LD_PRELOAD= python3 x.py\nls", "(unset LD_PRELOAD; ./train)\nls",
-          "(\n  unset LD_PRELOAD\n  ./train\n)", "(ls)\nunset LD_PRELOAD\n./train",
-          "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train", "old=x\nLD_PRELOAD=$old ./train",
-          "env -u LD_PRELOAD ./train"}) {
+         {"LD_PRELOAD= python3 x.py\nls", "LD_PRELOAD= tool\nls", "LD_PRELOAD= python3 a\n./b",
+          "(unset LD_PRELOAD; ./train)\nls", "(\n  unset LD_PRELOAD\n  ./train\n)",
+          "(ls)\nunset LD_PRELOAD\n./train", "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train",
+          "old=x\nLD_PRELOAD=$old ./train", "env -u LD_PRELOAD ./train"}) {
         EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
     }
+}
+
+TEST(ScriptText, ShellThatSetsVariablesForOneCommand) {
+    const auto set = [](const char* text) {
+        return read_shell_script("j", text).assignments.size();
+    };
+    EXPECT_EQ(set("DEFT_MODE=off python3 prepare.py\npython3 train.py"), 0U);
+    EXPECT_EQ(set("DEFT_MODE=off tool\nA=1 ./train"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off ./train"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off ./train\necho done"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off\nls\n./train"), 1U);
+    EXPECT_EQ(set("export DEFT_MODE=off; ./prepare; ./train"), 1U);
 }
 
 TEST(ScriptText, ShellThatTakesWhatACommandPrints) {
