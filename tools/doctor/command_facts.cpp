@@ -109,7 +109,9 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
         }
         return false;
     }
-    if (job_.command.loss.empty() && (likely || likely_job(words))) {
+    const Words behind(words.begin() + 1, words.end());
+    const bool errand = !likely_job(behind) && std::any_of(behind.begin(), behind.end(), is_errand);
+    if (job_.command.loss.empty() && (likely || (likely_job(words) && !errand))) {
         job_.command.loss = loss;
         job_.command.loss_from = from;
     }

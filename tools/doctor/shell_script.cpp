@@ -32,6 +32,10 @@ public:
         : file_(file), file_unit_(file_unit(text)) {}
 
     void line(int number, std::string_view text, bool indented) {
+        if (!end_of_text_.empty()) {  // of a file that the script writes
+            end_of_text_ = text == end_of_text_ ? "" : end_of_text_;
+            return;
+        }
         indented_ = indented;
         subshell_ = open_ > 0;
         const bool begins = open_ == 0 && text.starts_with("(");
@@ -47,6 +51,11 @@ public:
         for (ShellCommand& each : split_shell_line(text)) {
             captured_ = each.captured;
             command(number, std::string(text), std::move(each.words));
+        }
+        const std::vector<ScriptCommand>& all = found_.commands;
+        if (!has(text, "|") && !all.empty() && all.back().line == number &&
+            is_errand(all.back().words.front())) {
+            end_of_text_ = text_handed_on(text);
         }
     }
     ScriptText finish() {
@@ -73,6 +82,7 @@ private:
     int subshells_ = 0;                           // that have begun
     int place_ = 0;                               // the line's subshell; 0: none
     bool captured_ = false;                       // the command
+    std::string end_of_text_;                     // of a `cat >FILE <<END` that has begun
     std::map<std::string, std::string> sources_;  // of variables that hold names: the line
     std::set<std::string> kept_;                  // variables that hold what LD_PRELOAD was
     std::set<int> working_;                       // subshells that do more than errands
@@ -229,6 +239,10 @@ private:
             return;
         }
         Removal removal = word == "LD_PRELOAD" ? Removal::Yes : Removal::No;
+        if (removal == Removal::No && !has(word, "$")) {
+            note_value(number, word, {ShellValue::Kind::Computed, ""},
+                       indented_ || conditional(text, text.find(word)));
+        }
         if (word.starts_with("${!")) {  // all names that begin so
             const auto end = word.find_first_of("@*}", 3);
             const bool ours = std::string_view("LD_PRELOAD").starts_with(word.substr(3, end - 3));

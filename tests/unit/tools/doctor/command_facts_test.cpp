@@ -263,6 +263,28 @@ TEST_F(CommandFactsTest, AnSrunWhoseOutputIsTakenIsNotTheJobs) {
     EXPECT_TRUE(with_line("A=$(date); srun python3 a.py").srun);
 }
 
+TEST_F(CommandFactsTest, AnErrandMayLoseTheEnvironment) {
+    write("srun", "#!/bin/sh\n");
+    EXPECT_EQ(with_line("srun --export=NONE hostname").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE ./train").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE ./other").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE python3 x.py").loss, "");
+    EXPECT_NE(read({"srun", "--export=NONE", "hostname"}).loss, "") << "it is what is asked about";
+}
+
+TEST_F(CommandFactsTest, WhatAScriptUnsetsIsNotTheEnvironments) {
+    environment_.set("NCCL_SOCKET_IFNAME", "lo");
+    const auto value = [&](const std::string& line) {
+        return read_command({"sh", write("job.sh", line + "\npython3 x.py\n")}, environment_)
+            .environment.get("NCCL_SOCKET_IFNAME")
+            .value_or("unset");
+    };
+    EXPECT_EQ(value("unset NCCL_SOCKET_IFNAME"), "unset");
+    EXPECT_EQ(value("unset OTHER NCCL_SOCKET_IFNAME"), "unset");
+    EXPECT_EQ(value("if x; then\n  unset NCCL_SOCKET_IFNAME\nfi"), "lo");
+    EXPECT_EQ(value("unset -f NCCL_SOCKET_IFNAME"), "lo");
+}
+
 TEST_F(CommandFactsTest, FilesOfAnImageAreNotThisHosts) {
     for (const char* name : {"apptainer", "srun", "enroot"}) {
         write(name, "#!/bin/sh\n");

@@ -91,6 +91,7 @@ TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
     for (const char* text :
          {"LD_PRELOAD= ls\n./train", "A=1 LD_PRELOAD=/x.so nvidia-smi -L\n./train",
           "env -u LD_PRELOAD scontrol show job\n./train", "LD_PRELOAD=/x.so tool\n./train",
+          "cat >other.sh <<'END'\nunset LD_PRELOAD\nEND\n./train",
           "(unset LD_PRELOAD; ls)\n./train", "(\n  unset LD_PRELOAD\n  cp a b\n)\n./train",
           "old=$LD_PRELOAD\nunset LD_PRELOAD\nmodule load x\nexport LD_PRELOAD=$old\n./train",
           "old=\"${LD_PRELOAD:-}\"\nLD_PRELOAD=\nexport LD_PRELOAD=\"${old}\"\n./train"}) {
@@ -98,9 +99,12 @@ TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
     }
     for (const char* text :
          {"LD_PRELOAD= python3 x.py\nls", "LD_PRELOAD= tool\nls", "LD_PRELOAD= python3 a\n./b",
-          "(unset LD_PRELOAD; ./train)\nls", "(\n  unset LD_PRELOAD\n  ./train\n)",
-          "(ls)\nunset LD_PRELOAD\n./train", "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train",
-          "old=x\nLD_PRELOAD=$old ./train", "env -u LD_PRELOAD ./train"}) {
+          "bash <<END\nunset LD_PRELOAD\n./train\nEND\n",
+          "cat <<END | bash\nunset LD_PRELOAD\n./train\nEND\n",
+          "cat >x <<END\na\nEND\nunset LD_PRELOAD", "(unset LD_PRELOAD; ./train)\nls",
+          "(\n  unset LD_PRELOAD\n  ./train\n)", "(ls)\nunset LD_PRELOAD\n./train",
+          "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train", "old=x\nLD_PRELOAD=$old ./train",
+          "env -u LD_PRELOAD ./train"}) {
         EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
     }
 }
