@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 
 namespace deft::tools {
@@ -90,7 +91,37 @@ std::string sudo_loss(const Words& words) {
                : "sudo clears the environment, so its command runs without deft; " + behind("sudo");
 }
 
-std::string env_loss(const Words& words) {
+// `env -S 'A=1 COMMAND'`: the text's words stand in its place.
+Words env_words(const Words& words) {
+    Words all;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        std::string_view text;
+        if (i > 0 && (word == "-S" || word == "--split-string") && i + 1 < words.size()) {
+            text = words[++i];
+        } else if (i > 0 && word.starts_with("--split-string=")) {
+            text = std::string_view(word).substr(word.find('=') + 1);
+        } else if (i > 0 && word.starts_with("-S") && word.size() > 2) {
+            text = std::string_view(word).substr(2);
+        } else {
+            all.push_back(word);
+            if (i > 0 && !word.starts_with("-")) {  // the command, or what is set for it
+                all.insert(all.end(), words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                           words.end());
+                break;
+            }
+            continue;
+        }
+        std::istringstream parts{std::string(text)};
+        for (std::string part; parts >> part;) {
+            all.push_back(part);
+        }
+    }
+    return all;
+}
+
+std::string env_loss(const Words& given) {
+    const Words words = env_words(given);
     const Options options = options_of(words, "uCS");
     std::size_t at = options.end;
     const bool dash = at < words.size() && words[at] == "-";
@@ -105,13 +136,30 @@ std::string env_loss(const Words& words) {
 }
 
 std::string srun_loss(const Words& words) {
-    for (std::size_t i = 1; i < words.size() && words[i].starts_with("-"); ++i) {
-        const bool apart = words[i] == "--export" && i + 1 < words.size();
+    // Those of srun's that have a value, as far as it may stand in a word of its own.
+    const std::size_t end =
+        options_of(words, "ABCDGJLMNSTcdeimnopqrtwx",
+                   "account bcast begin chdir cluster-constraint clusters comment constraint "
+                   "container container-image container-mounts container-name container-workdir "
+                   "core-spec cores-per-socket cpu-bind cpu-freq cpus-per-gpu cpus-per-task "
+                   "deadline delay-boot dependency distribution epilog error exclude export extra "
+                   "gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres "
+                   "hint input job-name jobid licenses mail-type mail-user mem mem-bind "
+                   "mem-per-cpu mem-per-gpu mpi multi-prog network nodefile nodelist nodes ntasks "
+                   "ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode "
+                   "output partition power prefer priority prolog propagate qos relative "
+                   "reservation signal slurmd-debug sockets-per-node switches task-epilog "
+                   "task-prolog thread-spec threads threads-per-core time time-min tmp tres-bind "
+                   "tres-per-task wait wckey")
+            .end;
+    for (std::size_t i = 1; i < end; ++i) {
+        const bool apart = words[i] == "--export" && i + 1 < end;
         if (!apart && !words[i].starts_with("--export=")) {
             continue;
         }
         const std::string list = apart ? words[i + 1] : words[i].substr(words[i].find('=') + 1);
-        if (list.find("ALL") == std::string::npos) {
+        // A name without a value: that of the environment.
+        if (list.find("ALL") == std::string::npos && list.find("LD_PRELOAD") == std::string::npos) {
             return fmt::format(
                 "srun --export={} hands on no LD_PRELOAD, so its tasks run without deft; name ALL "
                 "too, or {}",
@@ -293,14 +341,15 @@ Words command_behind(const Words& command, Words& assignments) {
     if (name != "env") {
         return {};
     }
-    std::size_t at = options_of(command, "uCS").end;
-    if (at < command.size() && command[at] == "-") {
+    const Words words = env_words(command);
+    std::size_t at = options_of(words, "uCS").end;
+    if (at < words.size() && words[at] == "-") {
         ++at;
     }
-    for (; at < command.size() && command[at].find('=') != std::string::npos; ++at) {
-        assignments.push_back(command[at]);
+    for (; at < words.size() && words[at].find('=') != std::string::npos; ++at) {
+        assignments.push_back(words[at]);
     }
-    return {command.begin() + static_cast<std::ptrdiff_t>(at), command.end()};
+    return {words.begin() + static_cast<std::ptrdiff_t>(at), words.end()};
 }
 
 }  // namespace deft::tools

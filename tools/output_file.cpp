@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -86,6 +87,14 @@ std::string unwritable(const Config& config, Key key, bool make) {
     }
     if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
         return complaint(fmt::format("{} is a folder; name a file", path));
+    }
+    struct statvfs room {};
+    const bool known = ::statvfs(folder.c_str(), &room) == 0 && room.f_blocks > 0;
+    if (known && (::geteuid() == 0 ? room.f_bfree : room.f_bavail) == 0) {
+        return complaint(
+            fmt::format("the file system of folder {} is full; name another place, or "
+                        "make room",
+                        folder));
     }
     return {};
 }

@@ -22,3 +22,17 @@ bool wants_companion(const Config& config) {
 }
 
 }  // namespace deft::tools
+
+namespace deft {
+
+// As in a job, whose preloaded half has the same: else a line of the operator's file that a job
+// ignores would choose the links that the command shows.
+std::vector<TextProblem> process_text_problems(const Config& config) {
+    std::vector<TextProblem> problems = executor::text_problems(config, true);
+    if (config.setting(Key::Interfaces).source == ValueSource::SystemFile) {
+        problems.push_back({Key::Interfaces, interfaces_problem(config)});
+    }
+    return problems;
+}
+
+}  // namespace deft

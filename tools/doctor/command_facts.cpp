@@ -101,7 +101,7 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
         loss = wrapper_loss(words);
     }
     if (loss.empty()) {
-        loss = slurm_loss(words, job_.environment);
+        loss = variable_loss(words, job_.environment);
     }
     if (loss.empty()) {
         if (job_.command.container.empty()) {
@@ -109,7 +109,9 @@ bool CommandReader::loses(const Words& words, const std::string& from, bool like
         }
         return false;
     }
-    if (job_.command.loss.empty() && (likely || likely_job(words))) {
+    const Words behind(words.begin() + 1, words.end());
+    const bool errand = !likely_job(behind) && std::any_of(behind.begin(), behind.end(), is_errand);
+    if (job_.command.loss.empty() && (likely || (likely_job(words) && !errand))) {
         job_.command.loss = loss;
         job_.command.loss_from = from;
     }
@@ -186,10 +188,11 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
         if (elsewhere) {
             note_container(words, from, likely);
         }
+        const bool image = elsewhere || enters_image(words);
         if (deft != words.end()) {
             words.erase(words.begin(), deft);
             words = behind_deft_run(words);
-            if (elsewhere) {  // its files are those of the image
+            if (image) {  // its files are those of the image
                 return;
             }
             continue;
@@ -202,7 +205,9 @@ void CommandReader::process(Words words, const std::string& from, int depth, boo
         }
         Words assignments;
         Words inner = command_behind(words, assignments);
-        note_resets(words, assignments, from);
+        if (from.empty() || likely || inner.empty() || !is_errand(inner.front())) {
+            note_resets(words, assignments, from);
+        }
         for (const std::string& assignment : assignments) {
             set(assignment, from);
         }
@@ -241,7 +246,8 @@ void CommandReader::process_program(const Words& words, const std::string& from,
                each == "torch.distributed.launch";
     });
     job_.command.torchrun = job_.command.torchrun || torchrun != words.end();
-    job_.command.srun = job_.command.srun || (name == "srun" && srun_of_hosts(words, likely));
+    job_.command.srun =
+        job_.command.srun || (name == "srun" && !captured_ && srun_of_hosts(words, likely));
     if (torchrun != words.end() && job_.command.rendezvous.empty()) {
         job_.command.rendezvous = lonely_rendezvous({torchrun, words.end()}, job_.environment);
         job_.command.rendezvous_from = from;
@@ -304,9 +310,7 @@ void CommandReader::process_shell(const Words& words, int depth) {
 
 // A launcher's operands: those that are files one can start.
 void CommandReader::process_operands(const Words& words, int depth) {
-    const bool image = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-        return word.starts_with("--container-");
-    });
+    const bool image = enters_image(words);
     bool first = true;
     for (std::size_t at = 1; at < words.size(); ++at) {
         const std::string& word = words[at];

@@ -29,6 +29,7 @@ private:
 
     Job job_;
     std::set<std::string> scanned_;
+    bool captured_ = false;          // what the command prints is a value of the script's
     std::set<std::string> unknown_;  // variables to which a script gives a value that it computes
 
     void process(Words words, const std::string& from, int depth, bool likely);

@@ -139,9 +139,12 @@ void CommandReader::take_lines(ScriptText& script, const std::string& file, bool
 }
 
 void CommandReader::run_commands(const ScriptText& script, const std::string& file, int depth) {
+    const bool outer = captured_;
     for (const ScriptCommand& command : script.commands) {
+        captured_ = outer || command.captured;
         process(command.words, fmt::format("{}:{}", file, command.line), depth + 1, command.last);
     }
+    captured_ = outer;
 }
 
 }  // namespace deft::tools::doctor

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tools/doctor/script_lines.h"
-#include "tools/doctor/script_text.h"
+#include "tools/doctor/shell_line.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -39,6 +39,21 @@ bool is_launcher(std::string_view name) {
                    "jsrun",    "flux",          "nsys",      "ncu",        "gdb",         "strace",
                    "ltrace",   "perf",          "valgrind",  "apptainer",  "singularity", "conda",
                    "uv",       "poetry",        "sbatch",    "salloc",     "qsub",        "bsub"});
+}
+
+bool is_errand(std::string_view word) {
+    constexpr std::string_view kNames[] = {
+        "[",      "awk",      "cat",      "cd",      "chmod",  "chown",      "cp",     "curl",
+        "cut",    "date",     "df",       "dirname", "du",     "echo",       "exit",   "false",
+        "free",   "getent",   "git",      "grep",    "head",   "hostname",   "ibstat", "id",
+        "ip",     "kill",     "ldconfig", "ldd",     "ln",     "ls",         "lscpu",  "mkdir",
+        "ml",     "module",   "mount",    "mv",      "nproc",  "nvidia-smi", "ps",     "printf",
+        "pwd",    "readlink", "realpath", "rm",      "rmdir",  "rsync",      "sacct",  "scp",
+        "sed",    "scontrol", "seq",      "set",     "sinfo",  "sleep",      "sort",   "squeue",
+        "stat",   "tail",     "tar",      "tee",     "test",   "touch",      "trap",   "true",
+        "ulimit", "umask",    "uname",    "uniq",    "uptime", "wait",       "wc",     "wget",
+        "which",  "whoami",   "zcat"};
+    return std::find(std::begin(kNames), std::end(kNames), base_name(word)) != std::end(kNames);
 }
 
 bool srun_of_hosts(const Words& words, bool likely) {

@@ -14,6 +14,9 @@ bool is_python(std::string_view name);
 // Starts the job's own program, which stands somewhere among its operands.
 bool is_launcher(std::string_view name);
 
+// A program that is surely not the job: what a script looks round, copies and tidies up with.
+bool is_errand(std::string_view word);
+
 // Whether these words of srun start the job, `likely` or by what they name, on more than one host
 // of an allocation of several, as far as they tell.
 bool srun_of_hosts(const std::vector<std::string>& words, bool likely);

@@ -172,6 +172,13 @@ bool is_container_client(std::string_view name) {
     return one_of(name, {"docker", "podman", "nerdctl", "kubectl"});
 }
 
+bool enters_image(const Words& command) {
+    const std::string_view name = command.empty() ? "" : base_name(command.front());
+    return one_of(name, {"apptainer", "ch-run", "enroot", "singularity"}) ||
+           std::any_of(command.begin(), command.end(),
+                       [](const std::string& word) { return word.starts_with("--container-"); });
+}
+
 std::string container_network(const Words& command) {
     const std::optional<ContainerRun> run = container_run(command);
     if (!run || run->unknown || run->value({"--pod", "--pod-id-file"}) != nullptr) {

@@ -13,6 +13,10 @@ namespace deft::tools::doctor {
 
 bool is_container_client(std::string_view name);
 
+// A program that starts its command in the file system of an image, with this environment:
+// apptainer, enroot, srun --container-image. Files of the command's are not this host's. Pure.
+bool enters_image(const std::vector<std::string>& command);
+
 // "what; remedy" where a client gives a job of several hosts a network of its own. Pure.
 std::string container_network(const std::vector<std::string>& command);
 

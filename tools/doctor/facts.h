@@ -16,6 +16,9 @@
 
 namespace deft::tools::doctor {
 
+// Fewer ports than this for all ranks of a host: a rank of a large job accepts so many connections.
+inline constexpr int kFewPorts = 64;
+
 // A line of a script that matters.
 struct ScriptLine {
     std::string file;
@@ -156,6 +159,7 @@ struct SettingsFacts {
     std::string kill_file;                       // the kill switch that is there
     std::vector<std::string> unread_files;       // of settings, where deft reads none
     int first_port = 0;                          // the lowest that this user may listen on
+    int free_ports = -1;                         // of DEFT_PORTS, counted to kFewPorts; -1: unknown
     std::map<std::string, std::string> other;    // variables of CUDA, PyTorch, vLLM that matter
     std::vector<std::string> unknown;            // NCCL_* that nobody knows, with a guess
     bool observer_on_path = false;               // PYTHONPATH leads Python to deft's module
@@ -197,6 +201,7 @@ struct HostFacts {
     bool cubic_allowed = true;
     std::int64_t rmem_max = 0, wmem_max = 0;  // bytes; 0: unknown
     int port_low = 0, port_high = 0;
+    int ports_reserved = 0;  // between these two
     bool window_scaling = true, selective_acks = true;
     int retries = 0;          // tcp_retries2; 0: unknown
     int backlog = 0;          // somaxconn; 0: unknown
@@ -208,6 +213,8 @@ struct HostFacts {
     std::uint64_t threads = 0;    // the lowest of RLIMIT_NPROC and pids.max
     std::uint64_t tasks = 0;      // that this user, or the cgroup, has now
     std::int64_t shm_bytes = -1;  // of /dev/shm; -1: unknown, 0: there is none
+    std::int64_t shm_free = -1;   // of these, that this user may take; -1: unknown
+    std::string shm_problem;      // why this user makes no file there
     int cpus = 0;
     std::string clock_source;
     bool clock_synchronised = true;
@@ -245,6 +252,7 @@ struct PeerLink {
     std::string local, remote;  // interface and address
     std::string connect_error;  // empty: connected
     bool small_passed = false, full_passed = false;
+    int local_mtu = 0, remote_mtu = 0;  // of links in one network; 0: unknown
 };
 struct PeerFacts {
     std::string address;

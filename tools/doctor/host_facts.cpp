@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -45,6 +46,19 @@ std::int64_t third_number(const std::string& path) {
     return text >> low >> usual >> high ? high : 0;
 }
 
+// How many ports of "8080,9000-9999" lie between two others.
+int ports_within(const std::string& list, int low, int high) {
+    int count = 0;
+    std::istringstream parts(list);
+    for (std::string part; std::getline(parts, part, ',');) {
+        const auto dash = part.find('-');
+        const int first = std::atoi(part.c_str());
+        const int last = dash == part.npos ? first : std::atoi(part.c_str() + dash + 1);
+        count += std::max(0, std::min(last, high) - std::max(first, low) + 1);
+    }
+    return count;
+}
+
 bool may_choose(const char* congestion, std::string& error) {
     const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd || ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, congestion,
@@ -74,6 +88,8 @@ void read_tcp(const Config& config, HostFacts& facts) {
     facts.backlog = std::atoi(read_line("/proc/sys/net/core/somaxconn").c_str());
     std::istringstream range(read_line(root + "ip_local_port_range"));
     range >> facts.port_low >> facts.port_high;
+    facts.ports_reserved =
+        ports_within(read_line(root + "ip_local_reserved_ports"), facts.port_low, facts.port_high);
 }
 
 std::uint64_t soft_limit(__rlimit_resource_t resource) {
@@ -126,6 +142,10 @@ void read_limits(HostFacts& facts) {
     struct statvfs shm {};
     if (::statvfs("/dev/shm", &shm) == 0) {
         facts.shm_bytes = static_cast<std::int64_t>(shm.f_blocks * shm.f_frsize);
+        facts.shm_free = static_cast<std::int64_t>(shm.f_bavail * shm.f_frsize);
+        if (::access("/dev/shm", W_OK | X_OK) != 0) {
+            facts.shm_problem = std::strerror(errno);
+        }
     } else if (errno == ENOENT) {
         facts.shm_bytes = 0;
     }

@@ -35,6 +35,25 @@ void judge_tcp_features(const HostFacts& host, Diagnoses& found) {
     }
 }
 
+void judge_ports(const HostFacts& host, Diagnoses& found) {
+    constexpr int kFew = 2000;  // for all connections of a host
+    const int ports = host.port_high - host.port_low + 1;
+    if (host.port_high <= 0 || ports - host.ports_reserved >= kFew) {
+        return;
+    }
+    const bool reserved = ports >= kFew;
+    found.push_back(
+        {Finding::PortRange,
+         fmt::format("net.ipv4.ip_local_port_range is {} to {}: {} ports{}", host.port_low,
+                     host.port_high, ports,
+                     reserved ? fmt::format(", of which net.ipv4.ip_local_reserved_ports takes {}",
+                                            host.ports_reserved)
+                              : std::string()),
+         reserved ? "/proc/sys/net/ipv4/ip_local_reserved_ports"
+                  : "/proc/sys/net/ipv4/ip_local_port_range",
+         reserved ? "reserve fewer: sysctl net.ipv4.ip_local_reserved_ports=''" : ""});
+}
+
 void judge_tcp(const Facts& facts, const HostFacts& host, Diagnoses& found) {
     const Config* const config = config_of(facts);
     if (!host.congestion_wanted_error.empty() && config != nullptr) {
@@ -63,14 +82,7 @@ void judge_tcp(const Facts& facts, const HostFacts& host, Diagnoses& found) {
                  fmt::format("/proc/sys/net/ipv4/{}", name), ""});
         }
     }
-    constexpr int kFewPorts = 2000;
-    if (host.port_high > 0 && host.port_high - host.port_low + 1 < kFewPorts) {
-        found.push_back(
-            {Finding::PortRange,
-             fmt::format("net.ipv4.ip_local_port_range is {} to {}: {} ports", host.port_low,
-                         host.port_high, host.port_high - host.port_low + 1),
-             "/proc/sys/net/ipv4/ip_local_port_range", ""});
-    }
+    judge_ports(host, found);
     judge_tcp_features(host, found);
     for (const std::string& program : host.unanswered) {
         found.push_back({Finding::ProbeUnanswered, program + " gave no answer within 5 s",
@@ -108,13 +120,27 @@ void judge_room(const Facts& facts, const HostFacts& host, Diagnoses& found) {
                          fmt::format("{} tasks may run, and {} do", host.threads, host.tasks),
                          "RLIMIT_NPROC, pids.max", ""});
     }
-    constexpr std::int64_t kShm = std::int64_t{256} << 20;  // docker's default is 64 MiB
+    constexpr std::int64_t kShm = std::int64_t{256} << 20;     // docker's default is 64 MiB
+    constexpr std::int64_t kShmFree = std::int64_t{64} << 20;  // NCCL's segments: some 10 MB each
     if (host.shm_bytes >= 0 && host.shm_bytes < kShm) {
         found.push_back({Finding::ShmSmall,
                          host.shm_bytes == 0
                              ? std::string("there is no /dev/shm")
                              : fmt::format("/dev/shm has {} MiB", host.shm_bytes >> 20),
                          "statvfs(/dev/shm)", ""});
+    } else if (!host.shm_problem.empty()) {
+        found.push_back({Finding::ShmSmall,
+                         "/dev/shm takes no file of this user: " + host.shm_problem,
+                         "access(/dev/shm)",
+                         "mount it as a tmpfs that everybody may write to: "
+                         "mount -t tmpfs -o mode=1777 tmpfs /dev/shm"});
+    } else if (host.shm_free >= 0 && host.shm_free < kShmFree) {
+        found.push_back({Finding::ShmSmall,
+                         fmt::format("/dev/shm has {} MiB, of which {} are free",
+                                     host.shm_bytes >> 20, host.shm_free >> 20),
+                         "statvfs(/dev/shm)",
+                         "remove what ended jobs left there (/dev/shm/nccl-*), or make it larger: "
+                         "mount -o remount,size=8g /dev/shm"});
     }
     const Config* const config = config_of(facts);
     const std::int64_t threads = config == nullptr ? 0 : config->integer(Key::IoThreads);

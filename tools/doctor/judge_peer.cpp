@@ -19,6 +19,11 @@ void judge_way(const PeerLink& way, const std::string& host, Diagnoses& found) {
     } else if (!way.full_passed) {
         found.push_back({Finding::PeerFullSize, name + ": 64 bytes passed, 64 KiB did not",
                          "an echo of 64 KiB", ""});
+    } else if (way.local_mtu > 0 && way.remote_mtu > 0 && way.local_mtu != way.remote_mtu) {
+        found.push_back({Finding::PeerMtu,
+                         fmt::format("{}: the MTU is {} here, and {} there", name, way.local_mtu,
+                                     way.remote_mtu),
+                         "what deft doctor --listen says", ""});
     }
 }
 

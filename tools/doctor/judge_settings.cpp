@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <strings.h>
 #include <algorithm>
+#include <set>
 
 #include "tools/doctor/judge.h"
 #include "tools/settings_check.h"
@@ -176,19 +177,18 @@ void judge_layers(const Config& config, Diagnoses& found) {
     }
 }
 
-// "eth0,eth1" of "eth0@25gbit, =eth1".
-std::string names_alone(const std::string& list) {
-    std::string names;
-    bool rate = false;
-    for (const char letter : list) {
-        if (letter == ',') {
-            rate = false;
-        } else if (letter == '@') {
-            rate = true;
+// {"eth0", "eth1"} of "eth0@25gbit, =eth1".
+std::set<std::string> names_alone(const std::string& list) {
+    std::set<std::string> names;
+    for (std::size_t at = 0; at < list.size();) {
+        const auto end = std::min(list.find(',', at), list.size());
+        std::string name = list.substr(at, end - at);
+        name = name.substr(0, name.find('@'));
+        std::erase_if(name, [](char letter) { return letter == ' ' || letter == '='; });
+        if (!name.empty()) {
+            names.insert(std::move(name));
         }
-        if (!rate && letter != ' ' && letter != '=') {
-            names += letter;
-        }
+        at = end + 1;
     }
     return names;
 }
@@ -261,8 +261,6 @@ void judge_lanes(const Config& config, const PluginFacts& plugin, Diagnoses& fou
     }
 }
 
-constexpr int kFewPorts = 64;  // a rank of a large job accepts so many connections
-
 void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
     for (const std::string& line : settings.unusable) {
         const auto split = line.find("; ");
@@ -275,8 +273,7 @@ void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
                          "the file system of this host", ""});
     }
     PortRange range;
-    const std::string& ports = settings.config.text(Key::Ports);
-    const bool some = !ports.empty() && parse_ports(ports, range);
+    const bool some = parse_ports(settings.config.text(Key::Ports), range) && !range.any();
     if (some && range.first < settings.first_port) {
         found.push_back({Finding::PortRange,
                          fmt::format("{} has ports below {}, which are root's",
@@ -292,12 +289,20 @@ void judge_files_and_ports(const SettingsFacts& settings, Diagnoses& found) {
                                      said(settings.config, Key::Ports), taken),
                          "environment", "name others: DEFT_PORTS=42000-42999"});
     }
-    if (some && range.last - range.first + 1 < kFewPorts) {
-        found.push_back(
-            {Finding::PortRange,
-             fmt::format("{} has {} ports for all ranks of a host",
-                         said(settings.config, Key::Ports), range.last - range.first + 1),
-             "each connection that NCCL accepts takes one", "name more: DEFT_PORTS=42000-42999"});
+    const int ports = range.last - range.first + 1;
+    if (some && ports >= kFewPorts && settings.free_ports >= 0 && settings.free_ports < kFewPorts) {
+        found.push_back({Finding::PortRange,
+                         fmt::format("{} has {} ports, of which {} are free",
+                                     said(settings.config, Key::Ports), ports, settings.free_ports),
+                         "each was bound once, and given back",
+                         "ss -tlnp says who listens there; name others, or more"});
+    }
+    if (some && ports < kFewPorts) {
+        found.push_back({Finding::PortRange,
+                         fmt::format("{} has {} ports for all ranks of a host",
+                                     said(settings.config, Key::Ports), ports),
+                         "each connection that NCCL accepts takes one",
+                         "name more: DEFT_PORTS=42000-42999"});
     }
 }
 

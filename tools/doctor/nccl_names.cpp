@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/nearest.h"
 
@@ -213,7 +214,62 @@ constexpr std::string_view kNcclNames[] = {"NCCL_ALGO",
                                            "NCCL_VERSION",
                                            "NCCL_LIBRARIES",
                                            "NCCL_BACKEND",
+                                           "NCCL_CHUNK_SIZE",
+                                           "NCCL_CONNECT_ROUND_MAX_PEERS",
+                                           "NCCL_GIN_COUNTER_POOL_SIZE",
+                                           "NCCL_GIN_ENABLE",
+                                           "NCCL_GIN_ERROR_QUERY_SEC",
+                                           "NCCL_GIN_GDAKI_NIC_HANDLER",
+                                           "NCCL_GIN_GDAKI_QP_DEPTH",
+                                           "NCCL_GIN_NCONTEXTS",
+                                           "NCCL_GIN_PROXY_QUEUE_SIZE",
+                                           "NCCL_GIN_SIGNAL_POOL_SIZE",
+                                           "NCCL_GIN_TYPE",
+                                           "NCCL_GRAPH_HELPER_DISABLE",
+                                           "NCCL_GROUP_CUDA_STREAM",
+                                           "NCCL_IB_MQP_RETRY_CNT",
+                                           "NCCL_IB_ROUTABLE_FLID_GID_INDEX",
+                                           "NCCL_LEGACY_CUDA_REGISTER",
+                                           "NCCL_LL128_C2C",
+                                           "NCCL_MAX_NRINGS",
+                                           "NCCL_MNNVL_RAIL_PER_HOST",
+                                           "NCCL_MNNVL_SCATTER_NETS_ENABLE",
+                                           "NCCL_NET_PLUGIN_REF_COUNT",
+                                           "NCCL_NVLINK_UTIL_CENTRIC_SCHED_ENABLE",
+                                           "NCCL_PAT_ENABLE",
                                            "NCCL_TIMEOUT"};
+
+// What users write for them, too far off for a slip of the hand.
+constexpr std::pair<std::string_view, std::string_view> kSlips[] = {{"IFNAME", "SOCKET_IFNAME"},
+                                                                    {"FAMILY", "SOCKET_FAMILY"},
+                                                                    {"HCA", "IB_HCA"},
+                                                                    {"GID_INDEX", "IB_GID_INDEX"},
+                                                                    {"PLUGIN", "NET_PLUGIN"}};
+
+std::vector<std::string_view> sorted_words(std::string_view name) {
+    std::vector<std::string_view> words;
+    while (!name.empty()) {
+        const auto end = std::min(name.find('_'), name.size());
+        words.push_back(name.substr(0, end));
+        name.remove_prefix(std::min(end + 1, name.size()));
+    }
+    std::sort(words.begin(), words.end());
+    return words;
+}
+
+// The known name that is meant, as far as that can be told; empty: it may be another release's.
+std::string_view meant_by(std::string_view end, const std::vector<std::string_view>& ends) {
+    for (const auto& [slip, meant] : kSlips) {
+        if (end == slip) {
+            return meant;
+        }
+    }
+    const auto words = sorted_words(end);  // DISABLE_IB
+    const auto turned = std::find_if(ends.begin(), ends.end(), [&](std::string_view known) {
+        return known.size() == end.size() && sorted_words(known) == words;
+    });
+    return turned == ends.end() ? nearest(end, ends) : *turned;
+}
 
 }  // namespace
 
@@ -228,7 +284,7 @@ std::vector<std::string> unknown_nccl_names(const std::vector<std::string>& name
         const std::string_view end = std::string_view(name).substr(kPrefix);
         const bool known = std::find(ends.begin(), ends.end(), end) != ends.end();
         // Other releases have other names: one that resembles none may be right.
-        const std::string_view guess = known ? std::string_view() : nearest(end, ends);
+        const std::string_view guess = known ? std::string_view() : meant_by(end, ends);
         if (!guess.empty()) {
             lines.push_back(name + " is no known variable of NCCL's; did you mean NCCL_" +
                             std::string(guess) + "?");

@@ -75,6 +75,8 @@ void try_link(const Interface& local, const PeerInfo& info, PeerFacts& facts) {
         if (in_one_network(local, remote, from, to)) {
             direct = true;
             facts.ways.push_back(try_way({local, from, remote.name, to, info.port}));
+            facts.ways.back().local_mtu = local.mtu;
+            facts.ways.back().remote_mtu = remote.mtu;
         }
     }
     std::vector<PeerLink> routed;

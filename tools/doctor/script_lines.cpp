@@ -36,7 +36,8 @@ bool is_binary(char letter) {
     return byte < 0x20 && byte != '\t' && byte != '\r' && byte != '\f' && byte != 0x1b;
 }
 
-// "END" of `<<END`, `<<-END` and `<<'END'`, not of `<<< word` or `1 << 2`.
+}  // namespace
+
 std::string text_handed_on(std::string_view line) {
     for (auto at = line.find("<<"); at != line.npos; at = line.find("<<", at)) {
         const auto end = std::min(line.find_first_not_of('<', at), line.size());
@@ -53,8 +54,6 @@ std::string text_handed_on(std::string_view line) {
     }
     return {};
 }
-
-}  // namespace
 
 bool has(std::string_view text, std::string_view what) {
     return text.find(what) != text.npos;

@@ -8,6 +8,9 @@
 
 namespace deft::tools::doctor {
 
+// "END" of `<<END`, `<<-END` and `<<'END'`, not of `<<< word` or `1 << 2`.
+std::string text_handed_on(std::string_view line);
+
 bool has(std::string_view text, std::string_view what);
 
 // Calls `each` with every line, numbered from 1, trimmed; a backslash at its end joins the next.

@@ -21,7 +21,8 @@ struct ScriptAssignment {
 struct ScriptCommand {
     std::vector<std::string> words;
     int line = 0;
-    bool last = false;  // exec, or the last of the script: most likely the job
+    bool last = false;      // exec, or the last of the script: most likely the job
+    bool captured = false;  // `$(...)`: the script takes what it prints
 };
 
 struct ScriptText {
@@ -39,8 +40,5 @@ struct ScriptText {
 
 ScriptText read_shell_script(const std::string& file, std::string_view text);
 ScriptText read_python_script(const std::string& file, std::string_view text);
-
-// A shell's words of a line, without expansions; up to the first separator of commands.
-std::vector<std::vector<std::string>> shell_commands(std::string_view line);
 
 }  // namespace deft::tools::doctor

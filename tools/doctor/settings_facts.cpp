@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of the job, and the links that they choose.
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "tools/doctor/host_facts.h"
 #include "tools/doctor/link_routes.h"
 #include "tools/doctor/nccl_names.h"
@@ -21,6 +24,7 @@
 #include "tools/library.h"
 #include "tools/output_file.h"
 #include "tools/settings_check.h"
+#include "topology/listening.h"
 #include "topology/nccl_settings.h"
 
 namespace deft::tools::doctor {
@@ -109,15 +113,40 @@ void read_files(const Config& config, SettingsFacts& facts) {
     }
 }
 
-// Names that a job's author took for deft's: in small letters, or with the first letters in another
-// order.
+// How many ports of DEFT_PORTS nobody listens on, as far as it matters.
+int free_ports(const Config& config) {
+    PortRange range;
+    if (!parse_ports(config.text(Key::Ports), range) || range.any()) {
+        return -1;
+    }
+    int free = 0;
+    for (int port = range.first; port <= range.last && free < kFewPorts; ++port) {
+        const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int yes = 1;  // what waits out a connection of before is no obstacle
+        sockaddr_in any{};
+        any.sin_family = AF_INET;
+        any.sin_port = htons(static_cast<std::uint16_t>(port));
+        if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0) {
+            return -1;
+        }
+        free += ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ? 1 : 0;
+    }
+    return free;
+}
+
+// Names that a job's author took for deft's: in small letters, with the first letters in another
+// order, with a '-' or nothing behind them.
 std::vector<std::string> mistaken_names(const std::vector<const char*>& environment) {
     std::vector<std::string> lines;
     for (const char* entry : environment) {
         const std::string name(entry, std::string_view(entry).find('='));
         std::string meant = name;
-        std::transform(meant.begin(), meant.end(), meant.begin(),
-                       [](unsigned char letter) { return std::toupper(letter); });
+        std::transform(meant.begin(), meant.end(), meant.begin(), [](unsigned char letter) {
+            return letter == '-' ? '_' : std::toupper(letter);
+        });
+        if (meant.size() > 4 && meant[4] != '_') {
+            meant.insert(4, "_");
+        }
         std::string prefix = meant.substr(0, meant.find('_'));
         std::sort(prefix.begin(), prefix.end());
         meant = "DEFT_" + meant.substr(std::min(meant.find('_') + 1, meant.size()));
@@ -208,6 +237,7 @@ SettingsFacts read_settings(const Job& job) {
     }
     if (!off) {
         read_files(config, facts);
+        facts.free_ports = free_ports(config);
     }
     if (::geteuid() != 0) {
         facts.first_port = read_number("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024);

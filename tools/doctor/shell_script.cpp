@@ -5,11 +5,14 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "tools/doctor/command_words.h"
 #include "tools/doctor/rendezvous.h"
 #include "tools/doctor/script_lines.h"
+#include "tools/doctor/shell_line.h"
 #include "tools/doctor/shell_value.h"
+#include "tools/environment_loss.h"
 
 namespace deft::tools::doctor {
 namespace {
@@ -23,91 +26,44 @@ bool is_assignment(const std::string& word) {
                        [](unsigned char letter) { return std::isalnum(letter) || letter == '_'; });
 }
 
-// Splits into commands and words as a shell does, as far as one line tells.
-class ShellLine {
-public:
-    std::vector<std::vector<std::string>> split(std::string_view line) {
-        for (std::size_t i = 0; i < line.size(); ++i) {
-            const char letter = line[i];
-            if (quote_ != '\0') {
-                quoted(line, i);
-            } else if (letter == '\'' || letter == '"') {
-                quote_ = letter;
-                in_word_ = true;
-            } else if (letter == '\\' && i + 1 < line.size()) {
-                word_ += line[++i];
-                in_word_ = true;
-            } else if (letter == '#' && !in_word_) {
-                break;
-            } else if (letter == ' ' || letter == '\t') {
-                end_word();
-            } else if (letter == ';' || letter == '|' || letter == '&' || letter == '(' ||
-                       letter == ')' || letter == '`') {
-                end_command();
-            } else {
-                word_ += letter;
-                in_word_ = true;
-            }
-        }
-        end_command();
-        return std::move(commands_);
-    }
-
-private:
-    std::vector<std::vector<std::string>> commands_;
-    std::vector<std::string> words_;
-    std::string word_;
-    bool in_word_ = false;
-    char quote_ = '\0';
-
-    void quoted(std::string_view line, std::size_t& i) {
-        if (line[i] == quote_) {
-            quote_ = '\0';
-        } else if (quote_ == '"' && line[i] == '\\' && i + 1 < line.size()) {
-            word_ += line[++i];
-        } else {
-            word_ += line[i];
-        }
-    }
-    void end_word() {
-        if (in_word_) {
-            words_.push_back(std::move(word_));
-        }
-        word_.clear();
-        in_word_ = false;
-    }
-    void end_command() {
-        end_word();
-        if (!words_.empty()) {
-            commands_.push_back(std::move(words_));
-        }
-        words_.clear();
-    }
-};
-
 class ShellScript {
 public:
     ShellScript(const std::string& file, std::string_view text)
         : file_(file), file_unit_(file_unit(text)) {}
 
     void line(int number, std::string_view text, bool indented) {
+        if (!end_of_text_.empty()) {  // of a file that the script writes
+            end_of_text_ = text == end_of_text_ ? "" : end_of_text_;
+            return;
+        }
         indented_ = indented;
-        const int open = open_;
+        subshell_ = open_ > 0;
+        const bool begins = open_ == 0 && text.starts_with("(");
+        subshells_ += begins ? 1 : 0;
+        place_ = begins || subshell_ ? subshells_ : 0;
         note_parentheses(text);
-        subshell_ = open > 0;
         // Slurm reads such a line, whatever the shell makes of it.
-        if (text.starts_with("#SBATCH") && has(text, "--export=") && !has(text, "ALL") &&
+        const bool exports = has(text, "--export=") || has(text, "--export ");
+        if (text.starts_with("#SBATCH") && exports && !has(text, "ALL") &&
             !has(text, "LD_PRELOAD")) {
             found_.preload_resets.push_back({file_, number, std::string(text)});
         }
-        for (std::vector<std::string>& words : shell_commands(text)) {
-            command(number, std::string(text), std::move(words));
+        for (ShellCommand& each : split_shell_line(text)) {
+            captured_ = each.captured;
+            command(number, std::string(text), std::move(each.words));
+        }
+        const std::vector<ScriptCommand>& all = found_.commands;
+        if (!has(text, "|") && !all.empty() && all.back().line == number &&
+            is_errand(all.back().words.front())) {
+            end_of_text_ = text_handed_on(text);
         }
     }
     ScriptText finish() {
         if (!found_.commands.empty()) {
             found_.commands.back().last = true;
         }
+        drop_errands();
+        drop_assignments_for_others();
         // Later lines put deft back, in one way or another.
         for (auto* const lines : {&found_.preload_resets, &found_.preload_doubts}) {
             std::erase_if(*lines, [&](const ScriptLine& each) { return each.line < put_back_; });
@@ -123,18 +79,76 @@ private:
     bool indented_ = false;                       // the line
     bool subshell_ = false;                       // it stands in one that began above it
     int open_ = 0;                                // parentheses of subshells
+    int subshells_ = 0;                           // that have begun
+    int place_ = 0;                               // the line's subshell; 0: none
+    bool captured_ = false;                       // the command
+    std::string end_of_text_;                     // of a `cat >FILE <<END` that has begun
     std::map<std::string, std::string> sources_;  // of variables that hold names: the line
+    std::set<std::string> kept_;                  // variables that hold what LD_PRELOAD was
+    std::set<int> working_;                       // subshells that do more than errands
+    static constexpr std::size_t kNoCommand = ~std::size_t{0};
+    std::size_t before_ = kNoCommand;        // the command before which an assignment stands
+    std::map<int, std::size_t> of_command_;  // lines of resets: the command that they are for
+    std::map<int, std::size_t> for_one_;     // lines of assignments, likewise
+    std::map<int, int> in_subshell_;         // lines of resets: in which subshell
+
+    void reset(int number, const std::string& text) {
+        found_.preload_resets.push_back({file_, number, text});
+        if (place_ > 0) {
+            in_subshell_[number] = place_;
+        }
+        if (before_ != kNoCommand) {
+            of_command_[number] = before_;
+        }
+    }
+    // `A=1 COMMAND` is of that command alone, which is not the job where a later one may be.
+    void drop_assignments_for_others() {
+        const auto& commands = found_.commands;
+        const auto job = std::find_if(commands.rbegin(), commands.rend(), [](const auto& each) {
+            return !is_errand(each.words.front());
+        });
+        const auto behind = job == commands.rend()
+                                ? commands.size()
+                                : static_cast<std::size_t>(commands.rend() - job);
+        std::erase_if(found_.assignments, [&](const ScriptAssignment& each) {
+            const auto of = for_one_.find(each.line);
+            return of != for_one_.end() && of->second + 1 < behind;
+        });
+        std::erase_if(found_.preload_resets, [&](const ScriptLine& each) {
+            const auto of = of_command_.find(each.line);
+            return of != of_command_.end() && of->second + 1 < behind &&
+                   !may_be_job(commands[of->second].words);
+        });
+    }
+    static bool may_be_job(const std::vector<std::string>& words) {
+        return likely_job(words) || words.front().find('/') != std::string::npos ||
+               is_shell(words.front());
+    }
+    // What a subshell takes away is back behind it.
+    void drop_errands() {
+        std::erase_if(found_.preload_resets, [&](const ScriptLine& each) {
+            const auto in = in_subshell_.find(each.line);
+            return in != in_subshell_.end() && !working_.contains(in->second);
+        });
+    }
+    bool names_kept(const std::string& value) const {
+        return std::any_of(kept_.begin(), kept_.end(), [&](const std::string& name) {
+            return has(value, "$" + name) || has(value, "${" + name);
+        });
+    }
 
     void assign(int number, const std::string& text, const std::string& word) {
         const auto equals = word.find('=');
         const std::string name = word.substr(0, equals);
         const std::string value = word.substr(equals + 1);
         if (name == "LD_PRELOAD") {
-            if (names_ours(value)) {
+            if (names_ours(value) || names_kept(value)) {
                 put_back_ = number;
             } else if (!keeps_preload(value)) {
-                found_.preload_resets.push_back({file_, number, text});
+                reset(number, text);
             }
+        } else if (has(value, "$LD_PRELOAD") || has(value, "${LD_PRELOAD")) {
+            kept_.insert(name);
         }
         if (name == "PYTHONPATH" && !has(value, "PYTHONPATH")) {
             found_.python_path_resets.push_back({file_, number, text});
@@ -154,6 +168,9 @@ private:
             }
         } else if (value.kind != Kind::Kept && !(perhaps && is_meeting_place(name))) {
             found_.assignments.push_back({name, value.text, number, value.kind == Kind::Default});
+            if (before_ != kNoCommand) {
+                for_one_[number] = before_;
+            }
         }
     }
     // Not PATH and its like: what was in them is most likely still there.
@@ -198,7 +215,7 @@ private:
     }
     void note(Removal removal, int number, const std::string& text) {
         if (removal == Removal::Yes) {
-            found_.preload_resets.push_back({file_, number, text});
+            reset(number, text);
         } else if (removal == Removal::Perhaps) {
             found_.preload_doubts.push_back({file_, number, text});
         }
@@ -222,6 +239,10 @@ private:
             return;
         }
         Removal removal = word == "LD_PRELOAD" ? Removal::Yes : Removal::No;
+        if (removal == Removal::No && !has(word, "$")) {
+            note_value(number, word, {ShellValue::Kind::Computed, ""},
+                       indented_ || conditional(text, text.find(word)));
+        }
         if (word.starts_with("${!")) {  // all names that begin so
             const auto end = word.find_first_of("@*}", 3);
             const bool ours = std::string_view("LD_PRELOAD").starts_with(word.substr(3, end - 3));
@@ -247,8 +268,8 @@ private:
         if (computed && has(text, "unset ")) {
             note(removal_by(text), number, text);
         } else if (words.front() == "eval" && !has(inner, "$")) {
-            for (std::vector<std::string>& each : shell_commands(inner)) {
-                command(number, text, std::move(each));
+            for (ShellCommand& each : split_shell_line(inner)) {
+                command(number, text, std::move(each.words));
             }
         }
     }
@@ -301,13 +322,22 @@ private:
         while (at < words.size() && keyword(words[at])) {
             ++at;
         }
-        for (; at < words.size() && is_assignment(words[at]); ++at) {
-            assign(number, text, words[at]);
+        std::size_t behind = at;
+        while (behind < words.size() && is_assignment(words[behind])) {
+            ++behind;
         }
+        const bool errands = behind < words.size() && is_errand(words[behind]);
+        before_ = behind < words.size() ? found_.commands.size() : kNoCommand;
+        for (; at < behind; ++at) {
+            if (!errands) {
+                assign(number, text, words[at]);
+            }
+        }
+        before_ = kNoCommand;
         const bool exec = at < words.size() && words[at] == "exec";
         at += exec ? 1 : 0;
         if (exec && at < words.size() && words[at].starts_with("-") && has(words[at], "c")) {
-            found_.preload_resets.push_back({file_, number, text});
+            reset(number, text);
             ++at;
         }
         words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
@@ -330,8 +360,13 @@ private:
         if (words.front() == "eval" || words.front() == "source" || words.front() == ".") {
             evaluate(number, text, words);
         }
-        if (env_unsets(words, "LD_PRELOAD")) {
-            found_.preload_resets.push_back({file_, number, text});
+        if (place_ > 0 && !is_errand(words.front())) {
+            working_.insert(place_);
+        }
+        std::vector<std::string> ignored;
+        const std::vector<std::string> behind = command_behind(words, ignored);
+        if (env_unsets(words, "LD_PRELOAD") && (behind.empty() || !is_errand(behind.front()))) {
+            reset(number, text);
         }
         // Behind a launcher too: `srun deft run -- ./train`.
         const auto ours = std::adjacent_find(words.begin(), words.end(),
@@ -341,15 +376,11 @@ private:
         if (ours != words.end()) {
             put_back_ = number;
         }
-        found_.commands.push_back({std::move(words), number, exec});
+        found_.commands.push_back({std::move(words), number, exec, captured_});
     }
 };
 
 }  // namespace
-
-std::vector<std::vector<std::string>> shell_commands(std::string_view line) {
-    return ShellLine().split(line);
-}
 
 ScriptText read_shell_script(const std::string& file, std::string_view text) {
     ShellScript script(file, text);

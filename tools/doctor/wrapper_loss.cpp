@@ -2,7 +2,9 @@
 #include "tools/doctor/wrapper_loss.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "tools/environment_loss.h"
@@ -51,9 +53,58 @@ bool runs_deft(const Words& words) {
     return false;
 }
 
+// Hosts of -H that are this one.
+bool is_here(const Words& words) {
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        const std::string_view name = std::string_view(words[i]).substr(0, words[i].find('='));
+        if (name != "-H" && name != "-host" && name != "--host") {
+            continue;
+        }
+        std::string_view list = words[i];
+        list = name.size() < list.size() ? list.substr(name.size() + 1)
+               : i + 1 < words.size()    ? std::string_view(words[i + 1])
+                                         : std::string_view();
+        const bool here = list == "localhost" || list.starts_with("localhost:") ||
+                          list == "127.0.0.1" || list.starts_with("127.0.0.1:");
+        return here && list.find(',') == list.npos;
+    }
+    return false;
+}
+
+// The value of an option, in its word or in the next; nothing if it is not there.
+std::optional<std::string> value_of(const Words& words, std::string_view option) {
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        if (word == option) {
+            return i + 1 < words.size() ? words[i + 1] : std::string();
+        }
+        if (word.starts_with(option) && word[option.size()] == '=') {
+            return word.substr(option.size() + 1);
+        }
+    }
+    return std::nullopt;
+}
+
+// Hydra hands on everything, unless it is told what.
+std::string hydra_loss(const Words& words) {
+    for (const char* option : {"-genvnone", "-envnone", "-genvlist", "-envlist"}) {
+        if (has(words, {option}) && !mentions(words, "LD_PRELOAD")) {
+            return fmt::format(
+                "mpiexec {} hands on no LD_PRELOAD, so ranks run without deft; put deft behind it: "
+                "mpiexec ... deft run -- COMMAND (or name LD_PRELOAD and NCCL_NET_PLUGIN there)",
+                option);
+        }
+    }
+    return {};
+}
+
 // Open MPI hands on its own variables, and what -x names; to other hosts nothing else.
 std::string mpirun_loss(const Words& words) {
-    const bool elsewhere = has(words, {"-H", "-host", "--host", "-hostfile", "--hostfile",
+    if (std::string loss = hydra_loss(words); !loss.empty()) {
+        return loss;
+    }
+    const bool elsewhere =
+        !is_here(words) && has(words, {"-H", "-host", "--host", "-hostfile", "--hostfile",
                                        "-machinefile", "--machinefile"});
     // Hydra's launchers hand on everything.
     const bool hydra = has(words, {"-genv", "-genvall", "-f", "-ppn", "-bootstrap"});
@@ -64,12 +115,44 @@ std::string mpirun_loss(const Words& words) {
            "behind it: mpirun ... deft run -- COMMAND (or -x LD_PRELOAD -x NCCL_NET_PLUGIN)";
 }
 
+std::string clean_container(std::string_view name, std::string_view how) {
+    return fmt::format(
+        "{} with a clean environment ({}) hands on no LD_PRELOAD, so its command runs without "
+        "deft; put deft behind it: {} exec IMAGE deft run -- COMMAND",
+        name, how, name);
+}
+
+// Apptainer's options stand before the image: what follows has some of the same letters.
 std::string container_loss(const Words& words, std::string_view name) {
-    if (has(words, {"-e", "--cleanenv", "-C", "--containall"})) {
-        return fmt::format(
-            "{} with a clean environment hands on no LD_PRELOAD, so its command runs without deft; "
-            "put deft behind it: {} exec IMAGE deft run -- COMMAND",
-            name, name);
+    const auto verb = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+        return word == "exec" || word == "run" || word == "shell";
+    });
+    const Words options =
+        options_of({verb, words.end()},
+                   {"-B",        "-H",         "-W",         "-o",        "-S",
+                    "--bind",    "--env",      "--env-file", "--home",    "--workdir",
+                    "--pwd",     "--cwd",      "--overlay",  "--scratch", "--mount",
+                    "--network", "--hostname", "--security", "--app",     "--apply-cgroups"});
+    for (const char* option : {"-e", "--cleanenv", "-C", "--containall"}) {
+        if (has(options, {option})) {
+            return clean_container(name, option);
+        }
+    }
+    return {};
+}
+
+// Its options by the environment; what stands there in turn sets a variable in the container.
+std::string container_variable_loss(std::string_view name, const Environment& environment) {
+    for (const char* prefix : {"APPTAINER", "SINGULARITY"}) {
+        const std::string sets = std::string(prefix) + "ENV_LD_PRELOAD";
+        for (const char* option : {"_CLEANENV", "_CONTAINALL"}) {
+            const std::string variable = prefix + std::string(option);
+            const auto value = environment.get(variable.c_str());
+            const bool no = !value || value->empty() || *value == "0" || *value == "false";
+            if (!no && !environment.get(sets.c_str())) {
+                return clean_container(name, variable + "=" + *value);
+            }
+        }
     }
     return {};
 }
@@ -115,6 +198,33 @@ std::string qsub_loss(const Words& words) {
            "the script: deft run -- COMMAND (or qsub -V)";
 }
 
+// LSF hands on everything, unless -env says what.
+std::string bsub_loss(const Words& words) {
+    const std::string list = value_of(words, "-env").value_or("all");
+    if (list.find("all") != list.npos || list.find("LD_PRELOAD") != list.npos) {
+        return {};
+    }
+    return fmt::format(
+        "bsub -env {} hands on no LD_PRELOAD, so the job runs without deft; put deft into the "
+        "script: deft run -- COMMAND (or bsub -env all)",
+        list);
+}
+
+// Flux takes away what a pattern matches.
+std::string flux_loss(const Words& words) {
+    for (const std::string& word : words) {
+        const std::string pattern = word.starts_with("--env=-") ? word.substr(7) : std::string();
+        if (!pattern.empty() && ::fnmatch(pattern.c_str(), "LD_PRELOAD", 0) == 0 &&
+            !mentions(words, "--env=LD_PRELOAD")) {
+            return fmt::format(
+                "flux {} hands on no LD_PRELOAD, so its command runs without deft; put deft behind "
+                "it: flux run ... deft run -- COMMAND",
+                word);
+        }
+    }
+    return {};
+}
+
 std::string parallel_loss(const Words& words) {
     const Words options = options_of(words, {"-j", "-a", "-S", "-n", "--jobs"});
     const bool elsewhere = has(options, {"-S", "--sshlogin", "--slf", "--sshloginfile"});
@@ -134,7 +244,6 @@ constexpr Clean kClean[] = {
     {"bwrap", "--clearenv", "bwrap ..."},
     {"nix-shell", "--pure", "nix-shell --pure ... --run 'deft run -- COMMAND'"},
     {"guix", "--pure", "guix shell --pure ... --"},
-    {"flux", "--env=-*", "flux run ..."},
     {"tmux", "new-session", "tmux new-session"},
     {"tmux", "new", "tmux new"},
     {"tmux", "new-window", "tmux new-window"},
@@ -189,6 +298,12 @@ std::string wrapper_loss(const Words& command) {
     if (name == "parallel") {
         return parallel_loss(command);
     }
+    if (name == "bsub") {
+        return bsub_loss(command);
+    }
+    if (name == "flux") {
+        return flux_loss(command);
+    }
     if (name == "deepspeed" && has(command, {"--hostfile", "-H"})) {
         return "deepspeed hands no LD_PRELOAD to other hosts, so ranks there run without deft; "
                "write LD_PRELOAD and NCCL_NET_PLUGIN into ~/.deepspeed_env";
@@ -200,8 +315,11 @@ std::string wrapper_loss(const Words& command) {
     return clean_loss(command, name);
 }
 
-std::string slurm_loss(const Words& command, const Environment& environment) {
+std::string variable_loss(const Words& command, const Environment& environment) {
     const std::string_view name = command.empty() ? "" : base_name(command.front());
+    if (name == "apptainer" || name == "singularity") {
+        return container_variable_loss(name, environment);
+    }
     const char* const variable = name == "srun"     ? "SLURM_EXPORT_ENV"
                                  : name == "sbatch" ? "SBATCH_EXPORT"
                                                     : nullptr;

@@ -13,8 +13,8 @@ namespace deft::tools::doctor {
 // One line "what; remedy", or an empty string. Pure.
 std::string wrapper_loss(const std::vector<std::string>& command);
 
-// The same of srun and sbatch, whose option --export may stand in the environment.
-std::string slurm_loss(const std::vector<std::string>& command, const Environment& environment);
+// The same of srun, sbatch and apptainer, whose options may stand in the environment.
+std::string variable_loss(const std::vector<std::string>& command, const Environment& environment);
 
 // The same of a wrapper that keeps the preload, but starts its command in a container, of which
 // nobody here knows whether it has the library. Empty where a word names deft. Pure.

@@ -147,14 +147,30 @@ void add_job(const Ranks& ranks, Screen& screen) {
     add_links(traffic_of(ranks), screen);
 }
 
-// Ranks that stand next to each other in one job.
+// Ranks of one job have a communicator in common. The id alone does not tell: jobs that no
+// scheduler has started have none, and steps of a Slurm job share one.
+bool in_one_job(const ObserveFile& one, const ObserveFile& other) {
+    if (one.job.id != other.job.id) {
+        return false;
+    }
+    if (one.communicators.empty() || other.communicators.empty()) {
+        return one.job.command == other.job.command;
+    }
+    return std::any_of(one.communicators.begin(), one.communicators.end(), [&](const auto& name) {
+        return std::find(other.communicators.begin(), other.communicators.end(), name) !=
+               other.communicators.end();
+    });
+}
+
 std::vector<Ranks> jobs_of(const Ranks& ranks) {
     std::vector<Ranks> jobs;
     for (const LiveRank& rank : ranks) {
-        if (jobs.empty() || jobs.back().front().record.job.id != rank.record.job.id) {
-            jobs.emplace_back();
-        }
-        jobs.back().push_back(rank);
+        const auto own = std::find_if(jobs.begin(), jobs.end(), [&](const Ranks& job) {
+            return std::any_of(job.begin(), job.end(), [&](const LiveRank& each) {
+                return in_one_job(each.record, rank.record);
+            });
+        });
+        (own == jobs.end() ? jobs.emplace_back() : *own).push_back(rank);
     }
     return jobs;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slips of operators and of job scripts: names, files in the wrong place, what was left behind."""
 import subprocess
+import sys
 import unittest
 
 from doctor_host import listening, two_hosts
@@ -19,12 +20,46 @@ def shapes():
 class Slips(DoctorTest):
     def test_names(self):
         for name, meant in (("deft_mode", "DEFT_MODE"), ("DFET_MODE", "DEFT_MODE"),
-                            ("Deft_Canary", "DEFT_CANARY")):
+                            ("Deft_Canary", "DEFT_CANARY"), ("DEFTMODE", "DEFT_MODE")):
             with self.subTest(name=name):
                 self.first("setting-unknown", "warning", name, f"did you mean {meant}?",
                            env={name: "off"}, inside=two_hosts())
         self.assertTrue(self.doctor(env={"LEFT_MODE": "1", "DEFT": "1", "_": "x"},
                                     inside=two_hosts()).stdout.startswith("well: "))
+
+    def test_room_that_is_taken(self):
+        """Ports, shared memory and a file system: what others have left of them."""
+        holds = ("import socket, time\nheld = []\nfor port in range(42000, 42100):\n"
+                 "    held.append(socket.create_server(('', port)))\n"
+                 "open('held', 'w').close()\ntime.sleep(100)\n")
+        script = self.write("hold.py", holds)
+        taken = f"{sys.executable} {script} & there=$!\nwait_until '[ -e held ]'"
+        self.first("port-range", "warning", "has 100 ports, of which 0 are free",
+                   env={"DEFT_PORTS": "42000-42099"}, inside=two_hosts(taken))
+        self.assertTrue(self.doctor(env={"DEFT_PORTS": "42000-42999"}, inside=two_hosts(taken))
+                        .stdout.startswith("well: "))
+        reserved = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+        self.first("port-range", "warning", "ip_local_reserved_ports takes 28000",
+                   inside=two_hosts(f"echo 32768-60767 >{reserved}"))
+        self.assertTrue(self.doctor(inside=two_hosts(f"echo 40000-40999 >{reserved}"))
+                        .stdout.startswith("well: "))
+
+    @needs_mounts
+    def test_files_that_find_no_room(self):
+        shm = "mount -t tmpfs -o size=512m none /dev/shm\n"
+        self.first("shm-small", "warning", "512 MiB, of which 2 are free",
+                   inside=two_hosts(shm + "head -c 510M /dev/zero >/dev/shm/nccl-x"))
+        self.first("shm-small", "warning", "takes no file of this user: Read-only",
+                   inside=two_hosts(shm + "mount -o remount,ro /dev/shm"))
+        full = ("mkdir full; mount -t tmpfs -o size=4k none full\n"
+                "head -c 4096 /dev/zero >full/x")
+        self.first("setting-wrong", "error", "DEFT_OUT", "is full",
+                   env={"DEFT_OUT": "full/%r.json"}, inside=two_hosts(full))
+
+    def test_ends_of_a_link_with_different_mtus(self):
+        self.first("peer-mtu", "warning", "the MTU is 9000 here, and 1500 there",
+                   arguments=("--peer", "10.1.0.2"),
+                   inside=two_hosts(f"ip link set eth1 mtu 9000\n{listening()}"))
 
     def test_a_share_that_is_no_percentage(self):
         self.first("switched-off", "error", "DEFT_CANARY=0.05", "write 5% for five jobs",
@@ -114,6 +149,17 @@ class Slips(DoctorTest):
                 self.first("peer-settings", "error", f"{variable} is '{value}'",
                            arguments=("--peer", "10.1.0.2"),
                            inside=two_hosts(listening(f"env {variable}={value}", variable)))
+
+    @needs_mounts
+    def test_a_link_of_the_operators_that_this_host_lacks(self):
+        """A job ignores the line and takes all links."""
+        said = self.first("settings-line-ignored", "warning", 'no interface is named "ib0"',
+                          inside=two_hosts(
+                              f"mkdir -p upper\nmount -t tmpfs none upper\nmkdir upper/u upper/w\n"
+                              f"mount -t overlay -o lowerdir=/etc,upperdir={self.folder}/upper/u,"
+                              f"workdir={self.folder}/upper/w none /etc\nrm -rf /etc/deft\n"
+                              "mkdir /etc/deft\necho DEFT_INTERFACES=ib0 >/etc/deft/deft.conf"))
+        self.assertIn("links: eth0 (MTU 1500), eth1 (MTU 1500)", said)
 
     @needs_mounts
     def test_a_file_of_settings_in_the_wrong_place(self):

@@ -25,9 +25,16 @@ OUT = BUILD / "package"
 FLOOR = (2, 28)
 
 
+sys.path.insert(0, str(ROOT / "tests/system/roots"))
+from patience import end_of  # noqa: E402
+
+
 def run(*command, **options):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          timeout=300, **options)
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               **options)
+    out, err = end_of(process, 300)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def the(pattern):

@@ -67,12 +67,15 @@ TEST(EnvironmentLoss, OtherProgramsThatHandNothingOn) {
     for (const char* line :
          {"docker run image python", "kubectl exec pod -- python", "doas python",
           "systemd-run python", "pdsh -w a,b python", "su - bob -c python", "su -l bob",
-          "runuser --login bob", "srun --export=NONE python", "srun --export A,B python"}) {
+          "runuser --login bob", "srun --export=NONE python", "srun --export A,B python",
+          "srun -n 2 --nodes 2 --export NONE python", "env -S -i python"}) {
         EXPECT_NE(loss(line), "") << line;
     }
-    for (const char* line : {"python train.py", "torchrun train.py", "mpirun -np 2 python",
-                             "su bob -c python", "srun -n 2 python", "srun --export=ALL,A=1 python",
-                             "srun python --export=NONE", "bash -c ssh"}) {
+    for (const char* line :
+         {"python train.py", "torchrun train.py", "mpirun -np 2 python", "su bob -c python",
+          "srun -n 2 python", "srun --export=ALL,A=1 python", "srun python --export=NONE",
+          "srun -n 2 python --export=NONE", "srun --export=PATH,LD_PRELOAD,NCCL_NET_PLUGIN python",
+          "env -S python -i", "bash -c ssh"}) {
         EXPECT_EQ(loss(line), "") << line;
     }
     EXPECT_EQ(environment_loss({}), "");
@@ -115,6 +118,8 @@ TEST(EnvironmentLoss, CommandsBehindOthers) {
     EXPECT_EQ(behind({"python", "-c", "pass"}), Words{});
     EXPECT_EQ(behind({"su", "-s", "/bin/sh", "-lc", "python train.py", "bob"}), job);
     EXPECT_EQ(behind({"flock", "-w", "3", "lock", "--command", "python train.py"}), job);
+    EXPECT_EQ(behind({"env", "-S", "A=1 python -i", "x"}), (Words{"python", "-i", "x"}));
+    EXPECT_EQ(behind({"env", "-iSpython", "-S"}), (Words{}));
     // An option of that letter, of what is behind.
     const Words own{"python", "train.py", "-c", "cfg.yaml"};
     EXPECT_EQ(behind({"flock", "/tmp/l", "python", "train.py", "-c", "cfg.yaml"}), own);

@@ -255,6 +255,53 @@ TEST_F(CommandFactsTest, FirstLinesThatWorkInSpiteOfACr) {
     EXPECT_FALSE(lacks("#!" + folder_ + "/perl -w\r"));
 }
 
+TEST_F(CommandFactsTest, AnSrunWhoseOutputIsTakenIsNotTheJobs) {
+    write("srun", "#!/bin/sh\n");
+    EXPECT_TRUE(with_line("srun python3 -c 'print(1)'").srun);
+    EXPECT_FALSE(with_line("A=$(srun python3 -c 'print(1)')").srun);
+    EXPECT_FALSE(with_line("A=`srun python3 a.py`").srun);
+    EXPECT_TRUE(with_line("A=$(date); srun python3 a.py").srun);
+}
+
+TEST_F(CommandFactsTest, AnErrandMayLoseTheEnvironment) {
+    write("srun", "#!/bin/sh\n");
+    EXPECT_EQ(with_line("srun --export=NONE hostname").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE ./train").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE ./other").loss, "");
+    EXPECT_NE(with_line("srun --export=NONE python3 x.py").loss, "");
+    EXPECT_NE(read({"srun", "--export=NONE", "hostname"}).loss, "") << "it is what is asked about";
+}
+
+TEST_F(CommandFactsTest, WhatAScriptUnsetsIsNotTheEnvironments) {
+    environment_.set("NCCL_SOCKET_IFNAME", "lo");
+    const auto value = [&](const std::string& line) {
+        return read_command({"sh", write("job.sh", line + "\npython3 x.py\n")}, environment_)
+            .environment.get("NCCL_SOCKET_IFNAME")
+            .value_or("unset");
+    };
+    EXPECT_EQ(value("unset NCCL_SOCKET_IFNAME"), "unset");
+    EXPECT_EQ(value("unset OTHER NCCL_SOCKET_IFNAME"), "unset");
+    EXPECT_EQ(value("if x; then\n  unset NCCL_SOCKET_IFNAME\nfi"), "lo");
+    EXPECT_EQ(value("unset -f NCCL_SOCKET_IFNAME"), "lo");
+}
+
+TEST_F(CommandFactsTest, FilesOfAnImageAreNotThisHosts) {
+    for (const char* name : {"apptainer", "srun", "enroot"}) {
+        write(name, "#!/bin/sh\n");
+    }
+    for (const Words& client : {Words{"apptainer", "exec", "x.sif"},
+                                Words{"srun", "--container-image=x"}, Words{"enroot", "start"}}) {
+        for (const Words& job : {Words{"deft", "run", "--", "python9", "/work/no.py"},
+                                 Words{"python9", "/work/no.py"}}) {
+            Words words = client;
+            words.insert(words.end(), job.begin(), job.end());
+            for (const ProgramFacts& program : read(words).programs) {
+                EXPECT_NE(program.file, "") << client[0] << " " << program.word;
+            }
+        }
+    }
+}
+
 TEST_F(CommandFactsTest, AValueThatIsComputedIsUnknown) {
     const auto value = [&](const std::string& line) {
         return read_command({"sh", write("job.sh", line + "\npython3 x.py\n")}, environment_)

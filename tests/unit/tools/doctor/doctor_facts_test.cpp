@@ -106,34 +106,62 @@ TEST(DoctorFacts, NamesOfNcclThatNobodyKnows) {
     EXPECT_THAT(unknown_nccl_names({"NCCL_SOCKET_IFNAMES"}),
                 ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME?")));
     EXPECT_THAT(unknown_nccl_names({"NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_HCA"}), IsEmpty());
+    EXPECT_THAT(unknown_nccl_names({"NCCL_IFNAME", "NCCL_DISABLE_P2P"}),
+                ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME?"), HasSubstr("NCCL_P2P_DISABLE?")));
+    EXPECT_THAT(unknown_nccl_names({"NCCL_GIN_ENABLE", "NCCL_PAT_ENABLE"}), IsEmpty());
     EXPECT_THAT(unknown_nccl_names({"NCCL_QUITE_SOMETHING_ELSE_OF_ANOTHER_RELEASE"}), IsEmpty());
 }
 
 TEST(DoctorFacts, WrappersThatLoseThePreload) {
     using Words = std::vector<std::string>;
-    for (const Words& words :
-         {Words{"mpirun", "-H", "a,b", "./train"}, Words{"mpirun", "--hostfile=h", "./train"},
-          Words{"apptainer", "exec", "--cleanenv", "x.sif", "./train"},
-          Words{"sbatch", "--export=NONE", "job.sh"}, Words{"bwrap", "--clearenv", "./train"},
-          Words{"deepspeed", "--hostfile", "h", "train.py"},
-          Words{"enroot", "start", "x.sqsh", "./train"},
-          Words{"ray", "job", "submit", "--", "./train"}, Words{"/usr/sbin/chroot", "/x", "y"},
-          Words{"qsub", "job.sh"}, Words{"parallel", "-j", "2", "-S", "a,b", "./train"},
-          Words{"tmux", "new-session", "-d", "./train"}, Words{"machinectl", "shell", "x"},
-          Words{"nix-shell", "--pure", "--run", "./train"}, Words{"firejail", "./train"},
-          Words{"flux", "run", "--env=-*", "./train"}}) {
+    for (const Words& words : {Words{"mpirun", "-H", "a,b", "./train"},
+                               Words{"mpirun", "--hostfile=h", "./train"},
+                               Words{"apptainer", "exec", "--cleanenv", "x.sif", "./train"},
+                               Words{"sbatch", "--export=NONE", "job.sh"},
+                               Words{"bwrap", "--clearenv", "./train"},
+                               Words{"deepspeed", "--hostfile", "h", "train.py"},
+                               Words{"enroot", "start", "x.sqsh", "./train"},
+                               Words{"ray", "job", "submit", "--", "./train"},
+                               Words{"/usr/sbin/chroot", "/x", "y"},
+                               Words{"qsub", "job.sh"},
+                               Words{"parallel", "-j", "2", "-S", "a,b", "./train"},
+                               Words{"tmux", "new-session", "-d", "./train"},
+                               Words{"machinectl", "shell", "x"},
+                               Words{"nix-shell", "--pure", "--run", "./train"},
+                               Words{"firejail", "./train"},
+                               Words{"flux", "run", "--env=-*", "./train"},
+                               Words{"flux", "run", "--env=-LD_*", "./train"},
+                               Words{"mpiexec", "-genvnone", "-n", "2", "./train"},
+                               Words{"mpirun", "-genvlist", "PATH,HOME", "./train"},
+                               Words{"mpirun", "-H", "localhost:2,b", "./train"},
+                               Words{"bsub", "-env", "none", "./train"},
+                               Words{"apptainer", "exec", "-B", "/x", "-e", "x.sif", "./train"}}) {
         EXPECT_THAT(wrapper_loss(words), HasSubstr("; ")) << words[0];
     }
     for (const Words& words :
-         {Words{"mpirun", "-np", "2", "./train"}, Words{"mpirun", "-H", "a", "-x", "LD_PRELOAD"},
+         {Words{"mpirun", "-np", "2", "./train"},
+          Words{"mpirun", "-H", "a", "-x", "LD_PRELOAD"},
           Words{"mpirun", "-f", "h", "-host", "a", "./train"},
-          Words{"apptainer", "exec", "x.sif", "./train"}, Words{"sbatch", "job.sh"},
-          Words{"sbatch", "--export=ALL,A=1", "job.sh"}, Words{"deepspeed", "train.py"},
+          Words{"apptainer", "exec", "x.sif", "./train"},
+          Words{"sbatch", "job.sh"},
+          Words{"sbatch", "--export=ALL,A=1", "job.sh"},
+          Words{"deepspeed", "train.py"},
           Words{"enroot", "start", "x", "/opt/deft/bin/deft", "run", "--", "./train"},
           Words{"enroot", "import", "x"},
-          Words{"enroot", "start", "-e", "LD_PRELOAD", "x", "./train"}, Words{"ray", "start"},
-          Words{"qsub", "-V", "job.sh"}, Words{"parallel", "python3", "-S", "train.py"},
-          Words{"tmux", "attach"}, Words{"flux", "run", "./train"}, Words{}}) {
+          Words{"enroot", "start", "-e", "LD_PRELOAD", "x", "./train"},
+          Words{"ray", "start"},
+          Words{"qsub", "-V", "job.sh"},
+          Words{"parallel", "python3", "-S", "train.py"},
+          Words{"tmux", "attach"},
+          Words{"flux", "run", "./train"},
+          Words{"flux", "run", "--env=-CUDA_*", "./train"},
+          Words{"mpiexec", "-genvlist", "LD_PRELOAD,NCCL_NET_PLUGIN", "./train"},
+          Words{"mpirun", "-H", "localhost:4", "./train"},
+          Words{"mpirun", "--host=127.0.0.1", "./train"},
+          Words{"bsub", "./train"},
+          Words{"bsub", "-env", "all, A=1", "./train"},
+          Words{"apptainer", "exec", "x.sif", "./train", "-e", "5"},
+          Words{}}) {
         EXPECT_EQ(wrapper_loss(words), "");
     }
 }
@@ -202,15 +230,31 @@ TEST(DoctorFacts, WhatIsNoPeerIsNotBelieved) {
 
 TEST(DoctorFacts, SlurmsOptionInTheEnvironment) {
     Environment environment;
-    EXPECT_EQ(slurm_loss({"srun", "./train"}, environment), "");
+    EXPECT_EQ(variable_loss({"srun", "./train"}, environment), "");
     environment.set("SLURM_EXPORT_ENV", "NONE");
-    EXPECT_THAT(slurm_loss({"srun", "./train"}, environment),
+    EXPECT_THAT(variable_loss({"srun", "./train"}, environment),
                 HasSubstr("srun with SLURM_EXPORT_ENV=NONE hands on no LD_PRELOAD"));
-    EXPECT_EQ(slurm_loss({"srun", "--export=ALL", "./train"}, environment), "");
-    EXPECT_EQ(slurm_loss({"srun", "deft", "run", "--", "./train"}, environment), "");
-    EXPECT_EQ(slurm_loss({"sbatch", "job.sh"}, environment), "");
+    EXPECT_EQ(variable_loss({"srun", "--export=ALL", "./train"}, environment), "");
+    EXPECT_EQ(variable_loss({"srun", "deft", "run", "--", "./train"}, environment), "");
+    EXPECT_EQ(variable_loss({"sbatch", "job.sh"}, environment), "");
     environment.set("SBATCH_EXPORT", "PATH");
-    EXPECT_THAT(slurm_loss({"sbatch", "job.sh"}, environment), HasSubstr("SBATCH_EXPORT=PATH"));
+    EXPECT_THAT(variable_loss({"sbatch", "job.sh"}, environment), HasSubstr("SBATCH_EXPORT=PATH"));
+}
+
+TEST(DoctorFacts, ApptainersOptionsInTheEnvironment) {
+    const std::vector<std::string> command{"apptainer", "exec", "x.sif", "./train"};
+    for (const char* name : {"APPTAINER_CLEANENV", "SINGULARITY_CONTAINALL"}) {
+        Environment environment;
+        EXPECT_EQ(variable_loss(command, environment), "");
+        environment.set(name, "0");
+        EXPECT_EQ(variable_loss(command, environment), "");
+        environment.set(name, "1");
+        EXPECT_THAT(variable_loss(command, environment), HasSubstr(name + std::string("=1")));
+        EXPECT_EQ(variable_loss({"srun", "./train"}, environment), "");
+        environment.set("APPTAINERENV_LD_PRELOAD", "/x.so");
+        environment.set("SINGULARITYENV_LD_PRELOAD", "/x.so");
+        EXPECT_EQ(variable_loss(command, environment), "");
+    }
 }
 
 TEST(DoctorFacts, NamesThatAreNotReplaced) {

@@ -180,6 +180,27 @@ TEST(Findings, LimitsOfFilesAreInTheUnitsOfTheShell) {
     EXPECT_TRUE(found("#!/usr/bin/env bash", "1000000"));
 }
 
+TEST(Findings, TheSameInterfacesInAnotherOrderAreNoContradiction) {
+    Facts facts = healthy();
+    facts.settings->config = settings({"DEFT_INTERFACES=eth0@1gbit, =eth1"});
+    auto& theirs = facts.plugin->settings["NCCL_SOCKET_IFNAME"];
+    theirs = {"eth1,eth0", "environment"};
+    EXPECT_TRUE(judge(facts).empty());
+    theirs.value = "eth1,eth2";
+    EXPECT_FALSE(judge(facts).empty());
+}
+
+TEST(Findings, WhereOthersLeaveEnoughNothingIsFound) {
+    Facts facts = healthy();
+    facts.settings->config = settings({"DEFT_PORTS=42000-42099"});
+    facts.settings->free_ports = 64;
+    facts.host->shm_free = std::int64_t{1} << 27;
+    facts.host->ports_reserved = 1000;
+    facts.peer = peer();
+    facts.peer->ways[0].local_mtu = facts.peer->ways[0].remote_mtu = 9000;
+    EXPECT_TRUE(judge(facts).empty());
+}
+
 TEST(Findings, EqualCopiesAreNoContradiction) {
     Facts facts = healthy();
     facts.nccl->copies.push_back({"/opt/libnccl.so.2", 22809, "", false, "x"});

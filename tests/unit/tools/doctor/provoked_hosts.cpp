@@ -129,6 +129,8 @@ std::vector<Case> host_cases() {
          [](Facts& f) { f.host->unanswered = {"/usr/sbin/nft"}; }},
         {Finding::PortRange, "100 ports",
          [](Facts& f) { f.host->port_high = f.host->port_low + 99; }},
+        {Finding::PortRange, "ip_local_reserved_ports takes 28000",
+         [](Facts& f) { f.host->ports_reserved = 28000; }},
         {Finding::CongestionMissing, "DEFT_TCP_CONGESTION=vegas",
          [](Facts& f) {
              set_environment(f, {"DEFT_TCP_CONGESTION=vegas"});
@@ -166,6 +168,10 @@ std::vector<Case> host_cases() {
          }},
         {Finding::LimitThreads, "100 tasks", [](Facts& f) { f.host->threads = 100; }},
         {Finding::ShmSmall, "64 MiB", [](Facts& f) { f.host->shm_bytes = 64 << 20; }},
+        {Finding::ShmSmall, "8192 MiB, of which 3 are free",
+         [](Facts& f) { f.host->shm_free = 3 << 20; }},
+        {Finding::ShmSmall, "takes no file of this user: x",
+         [](Facts& f) { f.host->shm_problem = "x"; }},
         {Finding::ThreadsExceedCpus, "DEFT_IO_THREADS=8",
          [](Facts& f) {
              set_environment(f, {"DEFT_IO_THREADS=8"});

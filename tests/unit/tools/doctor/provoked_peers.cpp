@@ -31,6 +31,10 @@ std::vector<Case> peer_cases() {
         {Finding::PeerVersion, "host2 has deft 0.9", with([](auto& p) { p.version = "0.9"; })},
         {Finding::PeerSettings, "DEFT_MODE is 'off' on host2",
          with([](auto& p) { p.settings["DEFT_MODE"] = "off"; })},
+        {Finding::PeerMtu, "the MTU is 9000 here, and 1500 there", with([](auto& p) {
+             p.ways[0].local_mtu = 9000;
+             p.ways[0].remote_mtu = 1500;
+         })},
         {Finding::PeerLinks, "2 links, this host 1", with([](auto& p) { p.links = 2; })},
         {Finding::PeerClock, "60.0 s ahead", with([](auto& p) { p.clock_apart_s = 60; })},
     };

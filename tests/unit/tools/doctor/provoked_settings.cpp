@@ -107,6 +107,11 @@ std::vector<Case> settings_cases() {
         {Finding::KillSwitchPulled, "/etc/deft/off is there",
          [](Facts& f) { f.settings->kill_file = "/etc/deft/off"; }},
         {Finding::PortRange, "has 20 ports", with({"DEFT_PORTS=20000-20019"})},
+        {Finding::PortRange, "has 100 ports, of which 7 are free",
+         [](Facts& f) {
+             set_environment(f, {"DEFT_PORTS=42000-42099"});
+             f.settings->free_ports = 7;
+         }},
         {Finding::PortRange, "MASTER_PORT=29500",
          [](Facts& f) {
              set_environment(f, {"DEFT_PORTS=29000-29999"});

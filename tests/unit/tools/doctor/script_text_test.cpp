@@ -38,6 +38,7 @@ TEST(ScriptText, ShellThatTakesThePreloadAway) {
 
 TEST(ScriptText, WhatSlurmReadsOfAScript) {
     EXPECT_THAT(shell_resets("#!/bin/sh\n#SBATCH --export=NONE\nsrun ./train\n"), ElementsAre(2));
+    EXPECT_THAT(shell_resets("#!/bin/sh\n#SBATCH --export NONE\nsrun ./train\n"), ElementsAre(2));
     EXPECT_THAT(shell_resets("#SBATCH --export=ALL,A=1\nsrun ./train\n"), IsEmpty());
     EXPECT_THAT(shell_resets("#SBATCH --export=NONE\nsrun deft run -- ./train\n"), IsEmpty());
 }
@@ -83,6 +84,55 @@ TEST(ScriptText, ShellThatKeepsThePreload) {
     }
     EXPECT_THAT(shell_resets("unset LD_PRELOAD\ndeft run -- ./train"), IsEmpty());
     EXPECT_THAT(shell_resets("deft run -- true\nunset LD_PRELOAD\n./train"), ElementsAre(2));
+}
+
+// What is no part of the job may do without deft.
+TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
+    for (const char* text :
+         {"LD_PRELOAD= ls\n./train", "A=1 LD_PRELOAD=/x.so nvidia-smi -L\n./train",
+          "env -u LD_PRELOAD scontrol show job\n./train", "LD_PRELOAD=/x.so tool\n./train",
+          "cat >other.sh <<'END'\nunset LD_PRELOAD\nEND\n./train",
+          "(unset LD_PRELOAD; ls)\n./train", "(\n  unset LD_PRELOAD\n  cp a b\n)\n./train",
+          "old=$LD_PRELOAD\nunset LD_PRELOAD\nmodule load x\nexport LD_PRELOAD=$old\n./train",
+          "old=\"${LD_PRELOAD:-}\"\nLD_PRELOAD=\nexport LD_PRELOAD=\"${old}\"\n./train"}) {
+        EXPECT_THAT(shell_resets(text), IsEmpty()) << text;
+    }
+    for (const char* text :
+         {"LD_PRELOAD= python3 x.py\nls", "LD_PRELOAD= tool\nls", "LD_PRELOAD= python3 a\n./b",
+          "bash <<END\nunset LD_PRELOAD\n./train\nEND\n",
+          "cat <<END | bash\nunset LD_PRELOAD\n./train\nEND\n",
+          "cat >x <<END\na\nEND\nunset LD_PRELOAD", "(unset LD_PRELOAD; ./train)\nls",
+          "(\n  unset LD_PRELOAD\n  ./train\n)", "(ls)\nunset LD_PRELOAD\n./train",
+          "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train", "old=x\nLD_PRELOAD=$old ./train",
+          "env -u LD_PRELOAD ./train"}) {
+        EXPECT_THAT(shell_resets(text), SizeIs(1)) << text;
+    }
+}
+
+TEST(ScriptText, ShellThatSetsVariablesForOneCommand) {
+    const auto set = [](const char* text) {
+        return read_shell_script("j", text).assignments.size();
+    };
+    EXPECT_EQ(set("DEFT_MODE=off python3 prepare.py\npython3 train.py"), 0U);
+    EXPECT_EQ(set("DEFT_MODE=off tool\nA=1 ./train"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off ./train"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off ./train\necho done"), 1U);
+    EXPECT_EQ(set("DEFT_MODE=off\nls\n./train"), 1U);
+    EXPECT_EQ(set("export DEFT_MODE=off; ./prepare; ./train"), 1U);
+}
+
+TEST(ScriptText, ShellThatTakesWhatACommandPrints) {
+    const auto captured = [](const char* line) {
+        std::vector<bool> found;
+        for (const ScriptCommand& each : read_shell_script("j", line).commands) {
+            found.push_back(each.captured);
+        }
+        return found;
+    };
+    EXPECT_THAT(captured("A=$(srun hostname | sort); ./train"), ElementsAre(true, true, false));
+    EXPECT_THAT(captured("A=`srun hostname` ./train"), ElementsAre(true, false));
+    EXPECT_THAT(captured("echo $( (srun a); srun b ) c"), ElementsAre(false, true, true, false));
+    EXPECT_THAT(captured("(srun a); srun b"), ElementsAre(false, false));
 }
 
 TEST(ScriptText, ShellThatTakesAwayNamesOfALoop) {

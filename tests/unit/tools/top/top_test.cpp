@@ -83,6 +83,32 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+// A job that no scheduler has started has no id; a Slurm job has one for all its steps.
+TEST(TopText, JobsAreToldApartByTheirCommunicators) {
+    TopScreen several;
+    several.lines = 100;
+    const auto add = [&](int rank, const char* id, std::vector<std::string> communicators) {
+        ObserveFile file = parsed(record(rank, 1));
+        file.ranks = 2;
+        file.job.id = id;
+        file.communicators = std::move(communicators);
+        several.ranks.push_back({file, {}, 0});
+    };
+    for (const char* id : {"", "42"}) {
+        add(0, id, {"aa", "cc"});
+        add(0, id, {"bb"});
+        add(1, id, {"cc", "aa"});
+        add(1, id, {"bb"});
+    }
+    const std::string text = top_text(several);
+    std::size_t jobs = 0;
+    for (auto at = text.find("2 of 2 ranks"); at != text.npos;
+         at = text.find("2 of 2 ranks", at + 1)) {
+        ++jobs;
+    }
+    EXPECT_EQ(jobs, 4U) << text;
+}
+
 TEST(TopText, ShowsRanksPlansAndRates) {
     EXPECT_THAT(
         lines_of(top_text(screen())),
