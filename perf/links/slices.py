@@ -120,6 +120,28 @@ class Runner(Turns):
             os.unlink(self._process.results)
 
 
+class Plain(Turns):
+    """Plain TCP on one link until it is ended, stopped when made. Its server waits in the kernel,
+    is not stopped, and its CPU time does not count."""
+
+    SECONDS = 600
+
+    def __init__(self, bench, link, enough=1_000_000):
+        self._process = bench.start_raw_stream([link], self.SECONDS)
+        super().__init__(bench, [self._process.pid], lambda: self._process.poll() is None)
+        before, deadline = bench.sent(link), time.monotonic() + 15
+        while bench.sent(link) - before < enough:
+            if not self.running() or time.monotonic() > deadline:
+                self.end()
+                raise RunFailed("plain TCP does not send")
+            time.sleep(0.02)
+        self.stop()
+
+    def end(self):
+        self._process.kill()
+        self._process.wait()
+
+
 def steady(size, depth):
     """Arguments of a netperf that sends until it is ended."""
     return ["--mode", "steady", "--sizes", str(size), "--depth", str(depth), "--messages",

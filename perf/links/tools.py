@@ -74,6 +74,11 @@ class Bench:
         """Gbit/s of plain TCP on these links at once: {"gbit_per_s", "lanes", "cpu_s_per_gb"}."""
         return self._raw_tcp(["stream", str(PORT), str(seconds), str(streams), *self._pairs(links)])
 
+    def start_raw_stream(self, links, seconds):
+        """Popen of plain TCP on these links at once."""
+        return self.network.hosts[0].popen([self._raw, "stream", str(PORT), str(seconds), "1",
+                                            *self._pairs(links)], stdout=subprocess.DEVNULL)
+
     def raw_ping(self, link=0, rounds=20000, size=8):
         """A ping-pong of plain TCP, each end on a CPU of its own: {"half_round_trip_us", "p99"}."""
         cpus = two_cpus()

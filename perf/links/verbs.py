@@ -173,32 +173,35 @@ def beside_slow_tcp(bench, options):
 
 def fast_beside_tcp(bench, options):
     """A port as fast as the CPUs beside a shaped link: what is left of the port's rate, in slices
-    as above. What the link's bytes cost is gone for the port: so the same of perftest, beside
-    NCCL's Socket on that link."""
+    as above. What the link's bytes cost is gone for the port: so the same of perftest, beside plain
+    TCP on that link, which waits in the kernel, and beside NCCL's Socket, which spins."""
     bars, figures = [], {}
     with Runs(bench, options, [0]) as runs:
         for size in SIZES:
             def raw(size=size):
                 return fabrics.Endless(bench, runs.fabric, "ib_write_bw", size, DEPTH)
 
-            def raw_beside(size=size):
-                socket = slices.Runner(bench, SOCKET, slices.steady(size, DEPTH), pinned=False,
-                                       links=[1])
+            def beside(other, raw=raw):
                 try:
-                    return slices.Together(bench, [socket, raw(size)])
+                    return slices.Together(bench, [other, raw()])
                 except BaseException:
-                    socket.end()
+                    other.end()
                     raise
 
-            got = runs.in_turn({"deft, the port alone": lambda size=size: runs.endless(size, [0]),
-                                "deft, the port's part": lambda size=size: runs.endless(size),
-                                "raw writes alone": raw, "raw writes beside Socket": raw_beside})
+            got = runs.in_turn({
+                "deft, the port alone": lambda size=size: runs.endless(size, [0]),
+                "deft, the port's part": lambda size=size: runs.endless(size),
+                "raw writes alone": raw,
+                "raw writes beside plain TCP": lambda: beside(slices.Plain(bench, 1)),
+                "raw writes beside Socket": lambda size=size: beside(slices.Runner(
+                    bench, SOCKET, slices.steady(size, DEPTH), pinned=False, links=[1]))})
             bars.append(of_slices(f"{name_of(size)} x {DEPTH}: the port's part against the port "
                                   "alone", got["deft, the port's part"],
                                   got["deft, the port alone"], 0, 0.95))
-            kept = slices.ratio(got["raw writes beside Socket"], got["raw writes alone"], 0)
-            figures[f"{name_of(size)}: raw writes beside Socket against alone"] = (
-                f"{kept[1]:.3f} ({kept[0]:.3f} .. {kept[2]:.3f})")
+            for other in ("plain TCP", "Socket"):
+                kept = slices.ratio(got[f"raw writes beside {other}"], got["raw writes alone"], 0)
+                figures[f"{name_of(size)}: raw writes beside {other} against alone"] = (
+                    f"{kept[1]:.3f} ({kept[0]:.3f} .. {kept[2]:.3f})")
             for what, slices_of in got.items():
                 figures[f"{what}, {name_of(size)}, Gbit/s"] = spread(
                     [8e-9 * rate for rate, _ in slices_of])

@@ -296,7 +296,8 @@ private:
     Nanos prove_until_ = 0;             // before any has, large messages wait so long for the first
     std::size_t granted_up_ = 0;        // granted paths that are up
     std::uint64_t waits_for_ = kProbe;  // the message for whose grant it waits ...
-    Nanos waits_until_ = 0;             // ... and how long at most
+    Nanos waited_ = 0;                  // ... so long by now ...
+    Nanos waited_at_ = 0;               // ... as of this look
     std::size_t usable_ = 0;
     PathSlot* only_ = nullptr;  // the one usable path, if there is just one
     Nanos now_ = 0;

@@ -14,6 +14,8 @@ namespace {
 constexpr Nanos kGrantPatience = 20 * kMillisecond;
 // And where the others would have to copy the message out of a GPU's memory, or into it.
 constexpr Nanos kGpuPatience = 200 * kMillisecond;
+// No more than this counts between two looks: the process, or the whole machine, stood still.
+constexpr Nanos kStoodStill = 2 * kMillisecond;
 
 }  // namespace
 
@@ -106,9 +108,12 @@ Sender::PathSlot* Sender::choose(const Slot& slot, Nanos now) {
 bool Sender::patient(const Slot& slot, Nanos now) {
     if (waits_for_ != slot.message) {
         waits_for_ = slot.message;
-        waits_until_ = now + (options_.gpu_messages ? kGpuPatience : kGrantPatience);
+        waited_ = 0;
+    } else {
+        waited_ += std::min(now - waited_at_, kStoodStill);
     }
-    return now < waits_until_;
+    waited_at_ = now;
+    return waited_ < (options_.gpu_messages ? kGpuPatience : kGrantPatience);
 }
 
 // How many neighbouring chunks the path takes as one piece: as many as would come its way if they

@@ -45,13 +45,19 @@ void Sender::send_probes(Nanos now) {
 
 // Keeps what is no gain next to much faster links for the time without those.
 void Sender::stand_by(Nanos now) {
-    double sum = 0;
+    Standby::Sample sample;
     for (const auto& link : links_) {
-        sum += sound(*link) && !left_out(*link) ? link->rate.bytes_per_second() : 0;
+        sample.sum += sound(*link) && !left_out(*link) ? link->rate.bytes_per_second() : 0;
+        sample.all += link->delivered;
     }
     for (const auto& link : links_) {
-        if (link->state == PathState::Up &&
-            link->standby.tick(link->rate.bytes_per_second(), sum, now)) {
+        if (link->state != PathState::Up) {
+            link->standby.away();
+            continue;
+        }
+        sample.rate = link->rate.bytes_per_second();
+        sample.delivered = link->delivered;
+        if (link->standby.tick(sample, now)) {
             DEFT_INFO("path %s of %s is %s", link->dialer->describe(), options_.name,
                       link->standby.out() ? "much slower than the others together: kept for their "
                                             "failure"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "plugin/core/clock.h"
 
@@ -16,6 +17,11 @@ public:
     static constexpr double kLeast = 0.05;  // of the sum
     // One slow stretch may have met a crowd: only a link that is slow for so long is kept back ...
     static constexpr Nanos kFor = kSecond;
+    // ... or one that looks faster, but not by more than this, and gets no larger part of what goes
+    // out meanwhile, of so many bytes at least. A shaped link looks fast as it lets bursts through;
+    // and next to a path that costs no CPU its bytes cost more than they bring.
+    static constexpr double kLooks = 0.15;
+    static constexpr std::uint64_t kEnough = 16 << 20;
     // ... and it gets another try after this long, then twice as long each time.
     static constexpr Nanos kFirstRest = 10 * kSecond;
     static constexpr Nanos kLongestRest = 300 * kSecond;
@@ -24,8 +30,17 @@ public:
     bool gives_way() const { return gives_way_; }
     // Whether one is up that it gives way to (Dialer::gives_way_to()).
     void give_way(bool gives_way) { gives_way_ = gives_way; }
-    // `rate`: of this path, `sum`: of all that are up, it included. True if out() has changed.
-    bool tick(double rate, double sum, Nanos now) {
+    // It is not up: what it did not carry meanwhile says nothing.
+    void away() { stretch_since_ = 0; }
+    // Of this path, and of all that are up, it included.
+    struct Sample {
+        double rate = 0;
+        double sum = 0;
+        std::uint64_t delivered = 0;  // bytes, ever
+        std::uint64_t all = 0;
+    };
+    // True if out() has changed.
+    bool tick(const Sample& path, Nanos now) {
         if (gives_way_) {
             return false;  // whatever its rate is
         }
@@ -34,14 +49,12 @@ public:
                 return false;
             }
             rests_until_ = slow_since_ = 0;
+            begin_stretch(path, now);
             return true;
         }
-        if (rate >= kLeast * sum) {
-            slow_since_ = 0;
-            return false;
-        }
-        slow_since_ = slow_since_ == 0 ? now : slow_since_;
-        if (now - slow_since_ < kFor) {
+        const bool little = carries_little(path, now);
+        slow_since_ = path.rate >= kLeast * path.sum ? 0 : slow_since_ == 0 ? now : slow_since_;
+        if (!little && (slow_since_ == 0 || now - slow_since_ < kFor)) {
             return false;
         }
         rest_ = rest_ == 0 ? kFirstRest : std::min(2 * rest_, kLongestRest);
@@ -50,7 +63,29 @@ public:
     }
 
 private:
+    void begin_stretch(const Sample& path, Nanos now) {
+        stretch_since_ = now;
+        delivered_before_ = path.delivered;
+        all_before_ = path.all;
+    }
+    // One that carries nothing may have had nothing to carry: small messages take the best path.
+    bool carries_little(const Sample& path, Nanos now) {
+        const std::uint64_t all = path.all - all_before_;
+        if (stretch_since_ != 0 && (now - stretch_since_ < kFor || all < kEnough)) {
+            return false;
+        }
+        const auto part = static_cast<double>(path.delivered - delivered_before_);
+        const bool little = stretch_since_ != 0 && part > 0 &&
+                            part < kLeast * static_cast<double>(all) &&
+                            path.rate < kLooks * path.sum;
+        begin_stretch(path, now);
+        return little;
+    }
+
     bool gives_way_ = false;
+    Nanos stretch_since_ = 0;
+    std::uint64_t delivered_before_ = 0;
+    std::uint64_t all_before_ = 0;
     Nanos slow_since_ = 0;
     Nanos rests_until_ = 0;
     Nanos rest_ = 0;

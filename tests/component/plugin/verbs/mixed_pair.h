@@ -63,6 +63,8 @@ class MixedPair {
 public:
     static constexpr std::size_t kLargest = 1 << 20;
     static constexpr std::size_t kDepth = 4;
+    // No more than this counts of a time in which the whole process was stopped.
+    static constexpr Nanos kStopped = kSecond;
 
     MixedPair(std::size_t links, const Ports& near, const Ports& far, const OnGpu& gpus = {})
         : device_(loopback_device(links)) {
@@ -101,10 +103,13 @@ public:
         Ring in(*receiver, kDepth, far_.gpu != nullptr && !in_host_memory);
         std::size_t sends = 0;
         std::size_t receives = 0;
-        Nanos moved = steady_now();
+        Nanos idle = 0;  // since a message came
+        Nanos before = steady_now();
         while (in.ended < messages || out.ended < messages) {
             const Nanos now = steady_now();
-            if (sender->failure() || receiver->failure() || now - moved > kPatience) {
+            idle += std::min(now - before, kStopped);
+            before = now;
+            if (sender->failure() || receiver->failure() || idle > kPatience) {
                 ADD_FAILURE() << sender->failure().text << receiver->failure().text << " after "
                               << in.ended << " messages";
                 return false;
@@ -140,7 +145,7 @@ public:
                     return false;
                 }
                 in.end();
-                moved = now;
+                idle = 0;
                 if (between) {
                     between(in.ended);
                 }
