@@ -3,6 +3,7 @@
 HTML in one design."""
 
 import html
+import os
 import re
 import textwrap
 
@@ -33,6 +34,19 @@ def wrapped(text):
             paragraph.append(line)
     end()
     return "\n".join(lines)
+
+
+def words_below(path, header):
+    """What was written by hand below an earlier page's last table with this header."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        lines = file.readlines()
+    end = max((number for number, line in enumerate(lines) if line.rstrip() == header),
+              default=len(lines))
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    return "".join(lines[end:])
 
 
 # The design of `deft report --html` (tools/html_page.cpp).

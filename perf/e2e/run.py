@@ -28,6 +28,7 @@ from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+HEADER = "| links | mode | ms | bound | times bound | with carrying | times plain | plan |"
 MODES = ("plain", "exact", "deft", "layers")
 # Mode layers in an order that is named, as layers-dear.
 ORDERS = tuple(f"layers-{order}" for order in ("best", "bytescheduler", "us-byte", "dear"))
@@ -431,9 +432,15 @@ def plan_words(mode, rounds):
     return words + (", was in force" if last["switched"] else ", never in force")
 
 
+def coverage_of(result):
+    """As measured: time to transfer over time to compute."""
+    plain = result["modes"]["plain"]
+    return plain["transfer_ms"] / plain["compute_ms"]
+
+
 def show(result):
     print(f"\n{result['case']}, {result['job']}: "
-          f"plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s")
+          f"plain TCP {sum(result['raw_gbit'][-1]):.2f} Gbit/s, coverage {coverage_of(result):.2f}")
     for mode, of in result["modes"].items():
         print(f"  {mode:8} {of['iteration_ms']:7.1f} ms  bound {of['bound_ms']:7.1f}  x "
               f"{of['of_bound']:.3f}   of plain {of['of_plain']:.3f}   " +
@@ -449,8 +456,7 @@ def table(results):
     lines = []
     for job in dict.fromkeys(result["job"] for result in results):
         lines += [f"## {job}", "",
-                  "| links | mode | ms | bound | times bound | with carrying | times plain | "
-                  "plan |",
+                  HEADER,
                   "|---|---|---|---|---|---|---|---|"]
         for result in results:
             if result["job"] == job:
@@ -481,23 +487,12 @@ def machines(results):
     return "; ".join(f"{cpu} ({' and '.join(sorted(names))})" for cpu, names in jobs.items())
 
 
-def words_below(path):
-    """What was written by hand below the table of an earlier record."""
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8") as file:
-        lines = file.readlines()
-    last = max((number for number, line in enumerate(lines) if line.startswith("|")),
-               default=len(lines))
-    return "".join(lines[last + 1:])
-
-
 def save(path, environment, results):
     # A file holds results of several runs: each says with which settings it was measured.
     document = {"format": "deft-e2e", "version": 1, "machine": environment, "results": results}
     records.replace(path, document)
     page = os.path.splitext(path)[0] + ".md"
-    below = words_below(page)
+    below = pages.words_below(page, HEADER)
     rounds = sorted({len(result["rounds"]) for result in results})
     with open(page, "w", encoding="utf-8") as file:
         count = " to ".join(str(count) for count in (rounds[0], rounds[-1])[:len(rounds)])

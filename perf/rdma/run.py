@@ -23,13 +23,14 @@ from pathlib import Path
 if not __package__:  # Called by its path.
     runpy.run_path(Path(__file__).resolve().parents[1] / "bootstrap.py", {"script": __file__})
 
-from ..common import exits, hosts, iterations, machine, ranks, rdma_tree, records
+from ..common import exits, hosts, iterations, machine, pages, ranks, rdma_tree, records
 from ..common.arguments import OneLineParser, earlier_record
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LOSS = 1.02      # times the run without deft that no mode may take
 MB = 1e6
+HEADER = "| run | IB, MB | deft, MB | Socket, MB | iteration, ms | times without deft | plan |"
 # What is run: DEFT_MODE, further settings. "replace" is what an operator has to ask for, and has no
 # bar.
 CASES = {
@@ -161,8 +162,7 @@ def judged(rounds):
 
 
 def table(cases):
-    lines = ["| run | IB, MB | deft, MB | Socket, MB | iteration, ms | times without deft | plan |",
-             "|---|---|---|---|---|---|---|"]
+    lines = [HEADER, "|---|---|---|---|---|---|---|"]
     for case, of in cases.items():
         sent = of["sent"]
         lines.append(f"| {case} | {sent['IB'] / MB:.0f} | {sent['deft'] / MB:.1f} | "
@@ -171,21 +171,10 @@ def table(cases):
     return "\n".join(lines) + "\n"
 
 
-def words_below(path):
-    """What was written by hand below the table of an earlier record."""
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8") as file:
-        lines = file.readlines()
-    last = max((number for number, line in enumerate(lines) if line.startswith("|")),
-               default=len(lines))
-    return "".join(lines[last + 1:])
-
-
 def save(path, document, cases):
     records.replace(path, document)
     page = os.path.splitext(path)[0] + ".md"
-    below = words_below(page)
+    below = pages.words_below(page, HEADER)
     where = document["machine"]
     with open(page, "w", encoding="utf-8") as file:
         file.write("# A DDP job on hosts with an active RDMA port\n\n"

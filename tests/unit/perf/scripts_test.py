@@ -168,14 +168,15 @@ class EndToEnd(unittest.TestCase):
             path = os.path.join(folder, "e2e.json")
             e2e.save(path, {}, results)
             with open(os.path.join(folder, "e2e.md"), "a", encoding="utf-8") as file:
-                file.write("\nWritten by hand.\n")
+                file.write("\nWritten by hand.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end.\n")
             mode.update({"of_carried_bound": 1.5, "carried_bound_ms": 1.3, "carry_ms": 0.3})
             e2e.save(path, {}, results)
             with open(os.path.join(folder, "e2e.md"), encoding="utf-8") as file:
                 text = file.read()
         self.assertIn("x, 2 cores (replay)", text)
         self.assertIn("| 1.500 of 1.3 |", text)
-        self.assertTrue(text.endswith("\n\nWritten by hand.\n"), text)
+        self.assertTrue(text.endswith(
+            " | - |\n\nWritten by hand.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end.\n"), text)
 
 
 class Entries(unittest.TestCase):
