@@ -144,6 +144,15 @@ bool note_dead(const std::vector<Route>& routes, const std::vector<Interface>& l
     if (all_dead) {
         hello.absent = 0;
     }
+    // A reserve may lead nowhere: where another path is to be had, it is not waited for.
+    std::uint32_t reserves = 0;
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+        reserves |= (routes[i].reserve ? std::uint32_t{1} : 0) << i;
+    }
+    const std::uint32_t tried = (std::uint32_t{1} << routes.size()) - 1;
+    if (reserves != 0 && (tried & ~(hello.absent | reserves)) != 0) {
+        hello.absent |= static_cast<std::uint16_t>(reserves);
+    }
     return all_dead;
 }
 

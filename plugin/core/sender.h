@@ -258,6 +258,8 @@ private:
     void retire();
     void count_usable();
     void note_reserve(bool alone);
+    void tell_reserve();
+    std::uint64_t carried_by_reserves() const;
     void try_paths(Nanos now);
     void stand_by(Nanos now);
     bool proving(const Slot& slot, Nanos now);
@@ -288,7 +290,9 @@ private:
     std::uint64_t posted_ = 0;
     std::size_t held_ = 0;  // requests that NCCL has
     PathProber prober_;
-    bool on_reserve_ = false;           // reserves alone carry
+    bool on_reserve_ = false;    // reserves alone carry ...
+    bool reserve_told_ = false;  // ... and have carried something since
+    std::uint64_t reserved_before_ = 0;
     bool firsts_ = false;               // some usable path gives way to none
     bool spare_ = false;                // some usable path is not left out by the trials
     bool any_proven_ = false;           // a path that is up has carried a full-size piece

@@ -55,10 +55,9 @@ Sender::Ready Sender::establish(Nanos now) {
     std::size_t up = 0;
     for (const auto& link : links_) {
         up += link->state == PathState::Up ? 1 : 0;
-        tried +=
-            link->state != PathState::Up && link->failed_attempts > 0 && !link->dialer->reached(now)
-                ? 1
-                : 0;
+        const bool failed = link->failed_attempts > 0 && !link->dialer->reached(now);
+        // A reserve may lead nowhere, and is not waited for.
+        tried += link->state != PathState::Up && (failed || link->dialer->reserve()) ? 1 : 0;
     }
     if (usable_ == 0) {
         return Ready::NotYet;
@@ -104,15 +103,33 @@ void Sender::count_usable() {
                  }));
 }
 
-// Where the shim looks whether a plan's network is still there.
+std::uint64_t Sender::carried_by_reserves() const {
+    std::uint64_t bytes = 0;
+    for (const auto& link : links_) {
+        bytes += link->dialer->reserve() ? link->delivered : 0;
+    }
+    return bytes;
+}
+
 void Sender::note_reserve(bool alone) {
-    if (alone != on_reserve_) {
-        on_reserve_ = alone;
-        Presence::process().on_reserve.fetch_add(alone ? 1 : -1, std::memory_order_relaxed);
-        if (alone && established_) {
-            DEFT_INFO("%s: none of the links that are there for it carries: a reserve does",
-                      options_.name);
-        }
+    if (alone == on_reserve_) {
+        return;
+    }
+    on_reserve_ = alone;
+    reserved_before_ = carried_by_reserves();
+    if (!alone && std::exchange(reserve_told_, false)) {
+        Presence::process().on_reserve.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
+// Where the shim looks whether a plan's network is still there. Not before a reserve has carried
+// something: a peer that stands still makes each path suspect.
+void Sender::tell_reserve() {
+    if (on_reserve_ && !reserve_told_ && carried_by_reserves() > reserved_before_) {
+        reserve_told_ = true;
+        Presence::process().on_reserve.fetch_add(1, std::memory_order_relaxed);
+        DEFT_INFO("%s: none of the links that are there for it carries: a reserve does",
+                  options_.name);
     }
 }
 
@@ -276,6 +293,7 @@ void Sender::timers(Nanos now) {
         }
         try_paths(now);
         resend_tail(now);
+        tell_reserve();
     }
     if (options_.home != nullptr && now >= next_look_) {
         next_look_ = now + kLook;

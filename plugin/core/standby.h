@@ -42,6 +42,7 @@ public:
     // True if out() has changed.
     bool tick(const Sample& path, Nanos now) {
         if (gives_way_) {
+            stretch_since_ = slow_since_ = 0;
             return false;  // whatever its rate is
         }
         if (rests_until_ != 0) {

@@ -76,7 +76,7 @@ bool make_current(std::string& problem) DEFT_REQUIRES(mutex) {
     }
     current() = make_devices(selection.links, list_gpu_places(), selection.reserves);
     for (const auto& device : current()) {
-        DEFT_INFO("device %s: %zu links, place %s", device->name.c_str(), device->links.size(),
+        DEFT_INFO("device %s: %zu links, place %s", device->name.c_str(), device->first_reserve(),
                   device->pci_path.empty() ? "unknown" : device->pci_path.c_str());
     }
     return true;

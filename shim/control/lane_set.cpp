@@ -16,6 +16,12 @@ namespace deft::director {
 namespace {
 
 constexpr char kDeft[] = "deft";  // NCCL's name for this library's network
+
+// Links that the job's own network needs carry for those of deft's lanes.
+bool on_reserve() {
+    return Presence::process().on_reserve.load(std::memory_order_relaxed) > 0;
+}
+
 // In the order of the gradients, which is the same on all ranks.
 std::vector<executor::Reduction> kinds_of(const std::vector<executor::Shape>& shapes) {
     std::vector<executor::Reduction> kinds;
@@ -195,6 +201,10 @@ bool LaneSet::trials_over(std::chrono::nanoseconds patience, Problem& problem) {
         }
         over = over && state == executor::TrialState::Good;
     }
+    if (over && lanes_.size() + new_lanes_.size() > 1 && on_reserve()) {
+        problem = {"the links of a second network are dead", true};
+        return true;
+    }
     if (over) {
         publish();
     }
@@ -323,12 +333,12 @@ void LaneSet::withdraw(const executor::Lane& lane) noexcept {
 std::optional<Pressure> LaneSet::pressure() noexcept {
     constexpr std::int64_t kFlap = 3'000'000'000;  // a link that is back so soon was no loss
     const std::int64_t now = cuda::host_now();
-    const bool on_reserve = Presence::process().on_reserve.load(std::memory_order_relaxed) > 0;
-    on_reserve_ns_ = !on_reserve ? 0 : on_reserve_ns_ != 0 ? on_reserve_ns_ : now;
+    const bool asked_lately = now - std::exchange(pressure_asked_ns_, now) < kFlap;
+    on_reserve_ns_ = !on_reserve() ? 0 : on_reserve_ns_ != 0 && asked_lately ? on_reserve_ns_ : now;
     if (lanes_.empty()) {
         return {};
     }
-    if (on_reserve && now - on_reserve_ns_ > kFlap) {
+    if (lanes_.size() > 1 && on_reserve_ns_ != 0 && now - on_reserve_ns_ > kFlap) {
         return Pressure::Network;
     }
     return memory_.pressed() ? std::optional(Pressure::Memory) : std::nullopt;

@@ -171,6 +171,7 @@ private:
     std::size_t rehearsed_bytes_ = 0;
     LaneMemory memory_;
     std::int64_t on_reserve_ns_ = 0;  // since when links in reserve carry; 0: they do not
+    std::int64_t pressure_asked_ns_ = 0;
 };
 
 }  // namespace deft::director

@@ -78,7 +78,8 @@ void Leader::note_forwarding() {
         selector_.drop_networks();
     }
     if (pressed && !again && !fallen) {
-        follower_.say("the device's memory ran short");
+        follower_.say(pressure_ == Pressure::Memory ? "the device's memory ran short"
+                                                    : "a second network has died");
     }
     if (ending_ == Ending::NoGain && !fallen) {
         follower_.say(review_.loss_words().c_str());
@@ -317,6 +318,7 @@ void Leader::end_under_pressure() {
     if (!pressed || !end_plan(Ending::Pressed)) {
         return;
     }
+    pressure_ = pressed->why;
     if (pressed->why == Pressure::Network && !std::exchange(network_said_, true)) {
         DEFT_WARN(
             "rank %d: the links of a second network are dead, and some that NCCL's IB uses carry "

@@ -124,6 +124,7 @@ private:
     bool killed_ = false;  // so it was at the last look
     bool killed_said_ = false;
     bool network_said_ = false;
+    Pressure pressure_ = Pressure::Memory;  // of Ending::Pressed
     Ending ending_ = Ending::None;  // of the plan in force, at a call that has been named already
 
     std::uint64_t next_serial_ = 1;  // of a proposal

@@ -36,9 +36,29 @@ bool is_binary(char letter) {
     return byte < 0x20 && byte != '\t' && byte != '\r' && byte != '\f' && byte != 0x1b;
 }
 
+// Without what is quoted, but for the word behind "<<".
+std::string_view unquoted(std::string_view line, std::string& store) {
+    store = line;
+    char quote = '\0';
+    for (std::size_t i = 0; i < store.size(); ++i) {
+        const char letter = store[i];
+        if (quote != '\0') {
+            quote = letter == quote ? '\0' : quote;
+            store[i] = letter == '<' ? ' ' : letter;
+        } else if (letter == '\\') {
+            ++i;
+        } else if (letter == '"' || letter == '\'') {
+            quote = letter;
+        }
+    }
+    return store;
+}
+
 }  // namespace
 
-std::string text_handed_on(std::string_view line) {
+std::string text_handed_on(std::string_view whole_line) {
+    std::string store;
+    const std::string_view line = unquoted(whole_line, store);
     for (auto at = line.find("<<"); at != line.npos; at = line.find("<<", at)) {
         const auto end = std::min(line.find_first_not_of('<', at), line.size());
         std::string_view word = end - at == 2 ? line.substr(end) : std::string_view();
@@ -49,7 +69,7 @@ std::string text_handed_on(std::string_view line) {
         };
         const auto* const behind = std::find_if_not(word.begin(), word.end(), in_word);
         if (behind != word.begin() && std::isdigit(static_cast<unsigned char>(word[0])) == 0) {
-            return {word.begin(), behind};
+            return std::string(word.begin(), behind);
         }
     }
     return {};

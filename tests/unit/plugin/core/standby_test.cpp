@@ -50,6 +50,7 @@ TEST(Standby, OneThatSharesAWireIsOutAsLongAsItDoes) {
     }
     standby.give_way(false);
     EXPECT_FALSE(standby.out());
+    EXPECT_FALSE(standby.tick({1, 100, 0, 1 << 30}, 60 * kSecond)) << "it was not to carry";
 }
 
 // Looks like 8 % of the sum, and carries what it may of 100 MB that go out in each second.

@@ -101,7 +101,8 @@ TEST(ScriptText, ShellThatTakesThePreloadFromErrandsAlone) {
          {"LD_PRELOAD= python3 x.py\nls", "LD_PRELOAD= tool\nls", "LD_PRELOAD= python3 a\n./b",
           "bash <<END\nunset LD_PRELOAD\n./train\nEND\n",
           "cat <<END | bash\nunset LD_PRELOAD\n./train\nEND\n",
-          "cat >x <<END\na\nEND\nunset LD_PRELOAD", "(unset LD_PRELOAD; ./train)\nls",
+          "cat >x <<END\na\nEND\nunset LD_PRELOAD", "echo '<< Training >>'\nunset LD_PRELOAD",
+          "echo \"<<END\"\nunset LD_PRELOAD", "(unset LD_PRELOAD; ./train)\nls",
           "(\n  unset LD_PRELOAD\n  ./train\n)", "(ls)\nunset LD_PRELOAD\n./train",
           "old=$LD_PRELOAD\nunset LD_PRELOAD\n./train", "old=x\nLD_PRELOAD=$old ./train",
           "env -u LD_PRELOAD ./train"}) {
