@@ -215,7 +215,10 @@ Plan bytescheduler(const Profile& profile, const Fabric& fabric, Options options
 Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
                 const Settings& settings) {
     options.barrier = planner::Barrier::Layer;
-    options.halves = false;  // below
+    // DeAR's is taken where it is named. In each call that leaves something to a later one the
+    // ranks ask each other by one byte (shim/executor/executor.h); DeAR's calls all do, but the
+    // last, and with that no job is known that it makes faster than ByteScheduler's.
+    options.halves = false;
     options.least_piece = kLeastPart;
     options.allow_split = settings.cuts;
     if (!settings.cuts) {
@@ -229,16 +232,6 @@ Plan layer_plan(const Profile& profile, const Fabric& fabric, Options options,
     }
     Plan best = planner::make_plan("best", profile, fabric, options);
     Plan tuned = bytescheduler(profile, fabric, options, settings.cuts);
-    if (settings.halves()) {
-        Plan dear = planner::make_plan("dear", profile, fabric, options);
-        // In each call that leaves something to a later one the ranks ask each other by one byte
-        // (shim/executor/executor.h). DeAR's calls all do, but the last.
-        const double asked =
-            static_cast<double>(profile.buckets.size() - 1) * fabric.links.front().seconds(1);
-        if (dear.predicted.iteration + asked < tuned.predicted.iteration * (1 - kFiner)) {
-            tuned = std::move(dear);
-        }
-    }
     const bool finer = tuned.predicted.iteration < best.predicted.iteration * (1 - kFiner);
     // Carried out all the same, it shows how long backward takes.
     const bool as_it_is = best.barrier == planner::Barrier::Update;

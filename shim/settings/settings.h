@@ -78,7 +78,7 @@ struct Settings {
     bool age_price_named = false;  // by the operator
 
     // Of layers that wait for their own: sums may go as reduce-scatters and all-gathers.
-    bool halves() const { return cuts && (policy.empty() || policy == "best" || policy == "dear"); }
+    bool halves() const { return cuts && policy == "dear"; }
 
     static Settings process();
     // Everything that has to be equal on all ranks, in words.
