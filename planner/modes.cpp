@@ -14,9 +14,9 @@ namespace {
 constexpr std::uint32_t kMostMerged = 8;
 
 // What the executor may do, by time.
-Options executor(Options options, bool halves = false) {
+Options executor(Options options) {
     options.allow_fusion = false;
-    options.halves = halves;
+    options.halves = false;
     options.least_piece = kLeastPart;
     options.complete_generations = true;
     options.objective = Objective::IterationTime;
@@ -32,7 +32,7 @@ ModeTime time_of(Plan plan, const Profile& profile, const Fabric& fabric, const 
 }  // namespace
 
 ModeTime layerwise_time(const Profile& profile, const Fabric& fabric, const Options& with) {
-    Options options = executor(with, profile.ranks == 2);
+    Options options = executor(with);
     options.barrier = Barrier::Layer;
     options.max_delay = 0;
     options.max_merge = 1;

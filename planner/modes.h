@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a mode of the library takes for an iteration, by a plan that it can carry out: every call of
-// the job is a message of its own, and sums are all-reduces, or between two ranks that wait layer
-// by layer their halves (shim/control/plan_choice.cpp).
+// the job is a message of its own, and sums are all-reduces (shim/control/plan_choice.cpp).
 #pragma once
 
 #include <cstdint>

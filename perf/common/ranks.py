@@ -168,7 +168,7 @@ def run(network, parts, job, mode=None, settings=None, links=None, timeout=180, 
                     os.killpg(rank.pid, signal.SIGKILL)
                 rank.wait()
         seconds, after = time.monotonic() - start, _counters(network.hosts[0])
-        busy, own = (now - then for now, then in zip(_cpu_seconds(network), cpu_before))
+        busy, own = (now - before for now, before in zip(_cpu_seconds(network), cpu_before))
         foreign = max(0.0, busy - own) / seconds / os.cpu_count()
         observed = [{}] * world
         if mode is not None:

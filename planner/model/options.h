@@ -47,7 +47,7 @@ struct Options {
     // thought shall not make an update wait.
     double slack = 0;
     // Reduce-scatters and all-gathers apart (`best`): DeAR's. deft carries them out between two
-    // ranks.
+    // ranks, where they are named.
     bool halves = true;
     std::uint64_t grain = 512;             // cuts are multiples of this many bytes
     std::uint64_t least_piece = 1U << 20;  // no piece smaller than this

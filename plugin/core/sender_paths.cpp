@@ -2,6 +2,7 @@
 // The sender's care for its paths: silence, loss, reconnecting.
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/log.h"
 #include "base/presence.h"

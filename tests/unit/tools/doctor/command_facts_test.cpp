@@ -291,8 +291,8 @@ TEST_F(CommandFactsTest, FilesOfAnImageAreNotThisHosts) {
     }
     for (const Words& client : {Words{"apptainer", "exec", "x.sif"},
                                 Words{"srun", "--container-image=x"}, Words{"enroot", "start"}}) {
-        for (const Words& job : {Words{"deft", "run", "--", "python9", "/work/no.py"},
-                                 Words{"python9", "/work/no.py"}}) {
+        for (const Words& job : {Words{"deft", "run", "--", "python9", "/opt/no.py"},
+                                 Words{"python9", "/opt/no.py"}}) {
             Words words = client;
             words.insert(words.end(), job.begin(), job.end());
             for (const ProgramFacts& program : read(words).programs) {
